@@ -24,6 +24,12 @@ class TooLarge(DataError):
     """More than is taken at a time."""
 
 
+class SomeRefused(DataError):
+    """Of several inputs some could not be used, each told of by itself; the others were answered."""
+
+    exit_code = 1
+
+
 class RunError(RegardError):
     """A run directory that cannot be used: missing, incomplete, or cut short."""
 

@@ -39,7 +39,7 @@ from regard.tasks.run import Run, choose_device, load
 from regard.tasks.spec import field_names
 from regard.tasks.translator import Translation, Translator
 from regard.tasks.verbs import VERBS, Asked
-from regard.tasks.verbs.spec import answers
+from regard.tasks.verbs.spec import RefusedInput, answers, check_each, refused_record, some_refused
 from regard.trainer.launch import how_ended, start_process
 
 WINDOW = 256
@@ -121,6 +121,9 @@ def answer_file(
     `regard.answer_file("runs/demo", "translate", "test.en", "test.fr", processes=4, beam=5)` is
     `regard translate runs/demo --input test.en --output test.fr --processes 4 --beam 5`. Several files belong together
     line by line. After a kill the same call goes on where the output ends. `tell` hears that, and what was cut.
+
+    Of several images or sounds those that cannot be read have a blank line in their place, or with `as_json` a record
+    with an `error`; `tell` hears of each, and `SomeRefused` is raised once all others are written.
     """
     known = field_names(VERBS.named(verb).request) - {VERBS.named(verb).items}
     for name in options:
@@ -162,21 +165,35 @@ def answer_job(
     with journaled(out, job.identity(), unit, tell) as journal:
         if journal.notes is not None:
             tell(f"all {journal.done.inputs:,} {unit} were done before")
-            _tell_all(journal.notes, tell)
-            return journal.done.inputs
-        if journal.done.inputs:
+        elif journal.done.inputs:
             tell(f"{journal.done.inputs:,} {unit} were done before; going on from there")
-        with answering(job, processes, tell) as source:
-            size = source.size
-            for text, done in source.chunks(journal.done.inputs):
-                journal.write(text, done)
-                if progress is not None:
-                    progress(journal.done.inputs, None)
-                if done.inputs < size:
-                    break
-            journal.notes = source.notes(journal.done)
-    _tell_all(journal.notes, tell)
-    return journal.done.inputs
+        if journal.notes is None:
+            _answer_rest(job, journal, processes, tell, progress)
+    done = journal.done
+    _tell_all(journal.notes or "", tell)
+    if done.refused:
+        raise some_refused(VERBS.named(job.verb), done.refused, done.inputs)
+    return done.inputs
+
+
+def _answer_rest(
+    job: FileJob, journal: "Journal", processes: int, tell: Tell, progress: Callable[[int, int | None], None] | None
+) -> None:
+    """Answer what is not in the journal yet. A single input that is refused raises its error, and has no output."""
+    with answering(job, processes, tell) as source:
+        for text, done, refused in source.chunks(journal.done.inputs):
+            for said in refused:
+                tell(said)
+            journal.write(text, done)
+            if progress is not None:
+                progress(journal.done.inputs, None)
+            if done.inputs < source.size:
+                if refused and journal.done.inputs == 1:
+                    error = DataError(refused[0])
+                    error.quiet = True  # it has been told of
+                    raise error
+                break
+        journal.notes = source.notes(journal.done)
 
 
 def _tell_all(notes: str, tell: Tell) -> None:
@@ -195,11 +212,13 @@ class Tally:
     cut: int = 0
     total: int = 0
     shortened: int = 0
+    refused: int = 0
     unknown: dict[str, None] = dataclasses.field(default_factory=dict)
 
     def add(self, more: "Tally") -> None:
         self.inputs, self.cut = self.inputs + more.inputs, self.cut + more.cut
         self.total, self.shortened = self.total + more.total, self.shortened + more.shortened
+        self.refused += more.refused
         self.unknown.update(more.unknown)
 
     def to_mapping(self) -> JsonObject:
@@ -359,34 +378,41 @@ class ChunkAnswerer:
         files = tuple(map(Path, job.files))
         self._inputs, self._at = self.verb.inputs(self.run, (), files if job.aligned else files[0]), 0
 
-    def answer(self, first: int, size: int) -> tuple[str, Tally]:
-        """The results of so many inputs from the one numbered `first`, as text; fewer at the end."""
+    def answer(self, first: int, size: int) -> tuple[str, Tally, list[str]]:
+        """The results of so many inputs from the one numbered `first`, as text; fewer at the end. Of inputs that were
+        refused, why."""
         for _ in islice(self._inputs, first - self._at):
             pass
         items = list(islice(self._inputs, size))
         self._at = first + len(items)
-        made = self.verb.check(self.run, self.request, items)
+        made = check_each(self.verb, self.run, self.request, items)
+        found: dict[int, Any] = {first + place: one for place, one in enumerate(made) if isinstance(one, RefusedInput)}
         asked = [Asked(self.request, item, first + place) for place, item in enumerate(made)]
+        asked = [one for one in asked if one.number not in found]
         windows = iter([asked[start : start + WINDOW] for start in range(0, len(asked), WINDOW)])
-        found: dict[int, Any] = {}
-        for one, result in answers(self.verb, self.run, lambda: next(windows, [])):
+        for one, result in answers(self.verb, self.run, lambda: next(windows, []), refuse=True):
             if self.verb.piece is None or not isinstance(result, self.verb.piece):
                 found[one.number] = result
-        lines, done = [], Tally(inputs=len(items))
+        lines, done, refused = [], Tally(inputs=len(items)), []
         for number in range(first, first + len(items)):
             result = found.pop(number)
+            if isinstance(result, RefusedInput):
+                lines.append(refused_record(self.verb, result, as_json=self.job.as_json))
+                refused.append(str(result.error))
+                done.refused += 1
+                continue
             lines.append(self._text(result))
             cut, total = self.verb.cut(result)
             more = dict.fromkeys(self.verb.unknown(result))
-            done.add(Tally(0, cut, total, int(self.verb.shortened(result)), more))
-        return "".join(f"{line}\n" for line in lines), done
+            done.add(Tally(0, cut, total, int(self.verb.shortened(result)), unknown=more))
+        return "".join(f"{line}\n" for line in lines), done, refused
 
     def _text(self, result: Any) -> str:
         if self.job.as_json:
             return "\n".join(json.dumps(record, ensure_ascii=False) for record in self.verb.records(result))
         return self.verb.line(result, self.display)
 
-    def chunks(self, first: int) -> Iterator[tuple[str, Tally]]:
+    def chunks(self, first: int) -> Iterator[tuple[str, Tally, list[str]]]:
         for number in count():
             yield self.answer(first + number * self.size, self.size)
 
@@ -423,10 +449,10 @@ class ProcessAnswerer:
     def __init__(self, workers: "Workers") -> None:
         self.workers, self.size = workers, workers.size
 
-    def chunks(self, first: int) -> Iterator[tuple[str, Tally]]:
+    def chunks(self, first: int) -> Iterator[tuple[str, Tally, list[str]]]:
         asked = ({"first": first + number * self.size, "size": self.size} for number in count())
         for reply in self.workers.map(asked):
-            yield reply["text"], Tally.of(reply["done"])
+            yield reply["text"], Tally.of(reply["done"]), reply["refused"]
 
     def notes(self, done: Tally) -> str:
         (reply,) = self.workers.map(iter([{"notes": done.to_mapping()}]))
@@ -732,8 +758,8 @@ def serve_requests() -> None:
             elif "notes" in asked:
                 reply(notes=answerer.notes(Tally.of(asked["notes"])))
             else:
-                text, done = answerer.answer(asked["first"], asked["size"])
-                reply(text=text, done=done.to_mapping())
+                text, done, refused = answerer.answer(asked["first"], asked["size"])
+                reply(text=text, done=done.to_mapping(), refused=refused)
     except RegardError as error:
         reply(error=str(error), kind=type(error).__name__)
     except Exception as error:

@@ -27,7 +27,7 @@ from regard.models.protocols import capabilities
 from regard.nn.attention import Attention, NoHeads, Watchable
 from regard.nn.dropout import HardConcrete
 from regard.runs.checkpoint import Progress, load_weights_strictly, save_checkpoint, weights_of
-from regard.runs.files import CHECKPOINTS, CONFIG, TOKENIZER, whole_or_nothing, write_config, write_model
+from regard.runs.files import CHECKPOINTS, CONFIG, TOKENIZER, identity_of, whole_or_nothing, write_config, write_model
 from regard.tasks.config import RunConfig
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, build_model, choose_precision, packs
@@ -223,8 +223,10 @@ def save(run: Run, source: Path, out: Path) -> None:
         options = run.config.train
         average = ExponentialAverage(run.model, options.ema) if options.ema else None
         (out / CHECKPOINTS).mkdir()
-        save_checkpoint(out / CHECKPOINTS, Progress(step=0), run.model, make_optimizer(run.model, options), average)
-        write_config(out, run.config.to_mapping())
+        written = run.config.to_mapping()
+        progress = Progress(step=0, run=identity_of(written, None))
+        save_checkpoint(out / CHECKPOINTS, progress, run.model, make_optimizer(run.model, options), average)
+        write_config(out, written, progress.run)
 
 
 def curve(

@@ -236,11 +236,7 @@ def _write_utf8() -> None:
 
 
 def _fail(text: str, code: int = 2) -> int:
-    """One line, whatever names and values are quoted in it: nothing that would move a terminal's cursor."""
-    line = " ".join(text.splitlines())
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
-    with suppress(OSError, ValueError):  # as where its disk is full, or its terminal was closed
-        print(f"regard: {shown}", file=sys.stderr)
+    verbs.say(text)
     return code
 
 

@@ -77,6 +77,10 @@ def look(
         str, typer.Option(help="What they plot: map, columns, lines, heads, text, image or decoding, which moves.")
     ] = "map",
     words: Annotated[bool, typer.Option("--words", help="Join pieces to words in --svg and --png.")] = False,
+    start: Annotated[
+        float | None, typer.Option(help="Of sounds: look at the part from here on, in seconds.", metavar="SECONDS")
+    ] = None,
+    end: Annotated[float | None, typer.Option(help="Of sounds: the end of that part.", metavar="SECONDS")] = None,
     beside: Annotated[
         Path | None,
         typer.Option(
@@ -117,6 +121,7 @@ def look(
       regard look runs/demo "I am a student." --view decoding --svg decoding.svg
       regard look runs/letters 'She said "yes (maybe)".' --feature "capitals=[A-Z]"
       regard look runs/scenes scene.png --view image --svg lit.svg
+      regard look runs/digits call.wav --start 60 --end 68 --out call.html
       regard look runs/sort "[31, 4, 15, 9, 26, 5]" --out pointing.html
       regard look --gradients lstm-tiny gpt-tiny "one two three four five six seven eight" --out gradients.html
     """
@@ -125,7 +130,8 @@ def look(
     if gradients:
         if input or beam is not None:
             raise typer.BadParameter("--gradients takes one text, and neither --input nor --beam")
-        if layers or heads or edits or training or json_file or svg or png or beside or len(target or []) > 1:
+        own = (layers, heads, edits, training, json_file, svg, png, beside, start, end)
+        if any(one not in (None, False, []) for one in own) or len(target or []) > 1:
             raise typer.BadParameter("--gradients has a page of its own, and one --target at most")
         page = out or Path("gradients.html")
         check_output(page, kind=".html")
@@ -151,6 +157,8 @@ def look(
         edits=edits,
         history=training,
         features=features(feature or []),
+        start=start,
+        end=end,
     )
     files = {"json": json_file, "svg": svg, "png": png}
     page = out or (None if any(files.values()) else Path("attention.html"))

@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -40,9 +40,9 @@ from regard.cli.options import (
     with_engine,
     with_parameters,
 )
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RegardError
 from regard.tasks.verbs import VERBS, Asked, Verb
-from regard.tasks.verbs.spec import answers
+from regard.tasks.verbs.spec import RefusedInput, answers, check_each, refused_record, some_refused
 
 if TYPE_CHECKING:
     from regard import Run
@@ -129,9 +129,13 @@ def command(verb: Verb) -> Callable[..., None]:
 
                 write = partial(print, file=stack.enter_context(_written(output)), flush=True)
                 tell = stack.enter_context(counting(verb.name, verb.unit))
-            done = print_answers(verb, loaded, verb.inputs(loaded, lines, file), options, write, display, as_json, tell)
+            done, refused = print_answers(
+                verb, loaded, verb.inputs(loaded, lines, file), options, write, display, as_json, tell
+            )
         if done:
             print(done, file=sys.stderr)
+        if refused is not None:
+            raise refused
 
     items = next(field for field in dataclasses.fields(verb.request) if field.name == verb.items)
     said = items.metadata.get("help", "Inputs.") + (
@@ -216,12 +220,17 @@ def answered_file(
         **about,
     )
 
-    def tell(note: str) -> None:
-        print(f"regard: {note}", file=sys.stderr)
-
     with counting(verb.name, verb.unit) as progress:
-        answer_job(job, output, processes, tell, progress)
+        answer_job(job, output, processes, say, progress)
     return True
+
+
+def say(note: object) -> None:
+    """One line, whatever names and values are quoted in it: nothing that would move a terminal's cursor."""
+    line = " ".join(str(note).splitlines())
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    with suppress(OSError, ValueError):  # as where its disk is full, or its terminal was closed
+        print(f"regard: {shown}", file=sys.stderr)
 
 
 def opened(
@@ -251,10 +260,7 @@ def loaded_run(directory: Path, device: str, precision: str, *, verify: bool = T
     """The run; what is to be said of its loading goes to stderr."""
     from regard import load
 
-    def tell(note: str) -> None:
-        print(f"regard: {note}", file=sys.stderr)
-
-    return load(directory, device, precision, tell, verify=verify)
+    return load(directory, device, precision, say, verify=verify)
 
 
 def print_answers(
@@ -266,41 +272,68 @@ def print_answers(
     display: object,
     as_json: bool,
     tell: Callable[[int, int | None], None] | None = None,
-) -> str:
-    """Print the results in the order of the inputs, as they come; and say what was cut, if anything was."""
+) -> tuple[str, RegardError | None]:
+    """Print the results in the order of the inputs, as they come.
+
+    Returns what is to be said of what was cut, if anything was, and the error to end with where inputs were refused:
+    each of them is told of when its turn comes. A single input that is refused raises its error, and has no result.
+    """
     ready, number, held = Available(inputs), 0, {}
     request, cut, total, printed, shortened = None, 0, 0, 0, 0
     strange: dict[str, None] = {}
+    first, refused = None, 0
+    waiting: list[str] = []  # what stands in the place of a first input that was refused, until there is a second
 
     def pull() -> list[Asked]:
         nonlocal number, request
-        if number - printed >= AHEAD:
-            return []
-        chunk = ready.take(wait=number == printed + len(held))  # while nothing is under way
-        if not chunk:
-            return []
-        request = verb.without_inputs(**options)
-        made = [Asked(request, item, number + place) for place, item in enumerate(verb.check(run, request, chunk))]
-        number += len(made)
-        return made
+        while number - printed < AHEAD:
+            chunk = ready.take(wait=number == printed + len(held))  # while nothing is under way
+            if not chunk:
+                break
+            request = verb.without_inputs(**options)
+            found = check_each(verb, run, request, chunk)
+            made = [Asked(request, item, number + place) for place, item in enumerate(found)]
+            number += len(made)
+            held.update((one.number, one.item) for one in made if isinstance(one.item, RefusedInput))
+            print_held()
+            if asked := [one for one in made if not isinstance(one.item, RefusedInput)]:
+                return asked
+        return []
 
-    for asked, one in answers(verb, run, pull):
+    def print_held() -> None:
+        nonlocal cut, total, printed, shortened, first, refused
+        while printed in held:
+            result = held.pop(printed)
+            printed += 1
+            if isinstance(result, RefusedInput):
+                first, refused = first or result.error, refused + 1
+                say(result.error)
+                waiting.append(refused_record(verb, result, as_json=as_json))
+            else:
+                said = [json.dumps(record, ensure_ascii=False) for record in verb.records(result)]
+                waiting.append("\n".join(said) if as_json else verb.show(result, display))
+                strange.update(dict.fromkeys(verb.unknown(result)))
+                cut, total = cut + verb.cut(result)[0], total + verb.cut(result)[1]
+                shortened += verb.shortened(result)
+            if number > 1 or not refused:
+                for text in waiting:
+                    write(text)
+                waiting.clear()
+        if tell is not None:
+            tell(printed, None)
+
+    for asked, one in answers(verb, run, pull, refuse=True):
         if verb.piece is not None and isinstance(one, verb.piece):
             continue
         held[asked.number] = one
-        while printed in held:
-            result = held.pop(printed)
-            said = [json.dumps(record, ensure_ascii=False) for record in verb.records(result)]
-            write("\n".join(said) if as_json else verb.show(result, display))
-            strange.update(dict.fromkeys(verb.unknown(result)))
-            cut, total, printed = cut + verb.cut(result)[0], total + verb.cut(result)[1], printed + 1
-            shortened += verb.shortened(result)
-        if tell is not None:
-            tell(printed, None)
+        print_held()
+    if waiting and first is not None:
+        first.quiet = True  # it has been told of
+        raise first
     notes = [verb.note(run, request, cut, total)] if request is not None else []
     notes += [verb.shortened_note(run, shortened, printed)] if shortened else []
     notes += [run.task.unknown_note(run, list(strange))] if strange else []
-    return "\n".join(filter(None, notes))
+    return "\n".join(filter(None, notes)), some_refused(verb, refused, printed) if refused else None
 
 
 class Available:

@@ -54,6 +54,8 @@ class Progress:
     """A digest of the files trained on, to tell whether they are still the same."""
     kept: tuple[int, ...] | None = None
     """The steps whose checkpoints stay beside this one, itself the last; None where an older version saved it."""
+    run: str | None = None
+    """The identity of the run, by which its checkpoints are told from another's; None where it has none."""
 
 
 def save_checkpoint(
@@ -253,8 +255,8 @@ def read_progress(path: Path) -> Progress:
     return progress
 
 
-def newest_whole(directory: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint that is whole; None where there is none at all.
+def newest_whole(directory: Path, say: Callable[[str], None], identity: str | None = None) -> Path | None:
+    """The newest checkpoint that is whole, and of the run of this identity; None where there is none at all.
 
     Damaged ones after it get another name, so that nothing of them is lost, and `say` is told. Where all are damaged,
     nothing is renamed, and the newest one's fault is raised.
@@ -266,7 +268,7 @@ def newest_whole(directory: Path, say: Callable[[str], None]) -> Path | None:
     faults: dict[Path, Damaged] = {}
     for path in reversed(checkpoints(directory)):
         try:
-            check_whole(path)
+            check_whole(path, identity)
         except Damaged as fault:
             faults[path] = fault
             continue
@@ -282,9 +284,11 @@ def newest_whole(directory: Path, say: Callable[[str], None]) -> Path | None:
     return None
 
 
-def check_whole(path: Path) -> None:
-    """Raise Damaged where a checkpoint is not what was saved, so far as it tells."""
-    read_progress(path)
+def check_whole(path: Path, identity: str | None = None) -> None:
+    """Raise Damaged where a checkpoint is not what was saved, so far as it tells, or is another run's."""
+    progress = read_progress(path)
+    if identity is not None and progress.run != identity:
+        raise Damaged(f"{path} was saved by another run")
     for file in path.glob("*.safetensors"):  # what was saved without digests has at least a table of its tensors
         try:
             with safetensors.safe_open(file, "pt"):

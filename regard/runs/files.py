@@ -291,10 +291,27 @@ def read_any_json(path: Path, largest: int | None = None) -> Any:
         raise Damaged(f"{path} was cut short or is not JSON") from None
 
 
-def write_config(directory: Path, settings: Mapping[str, Any]) -> None:
-    """The settings of a run, sealed: with a digest of their values."""
+IDENTITY = "run"
+"""What tells a run from others in its settings: see `identity_of`."""
+
+
+def identity_of(settings: Mapping[str, Any], data: str | None) -> str:
+    """What tells a run from others, which its settings and each of its checkpoints say: a digest of the settings that
+    it begins with, and of its data. Runs for which these are the same have the same checkpoints.
+
+    Where prepared data is kept does not matter. The settings may change as the run goes on; this does not.
+    """
+    begun = {name: value for name, value in settings.items() if name != IDENTITY}
+    if isinstance(begun.get("data"), Mapping):
+        begun["data"] = {name: value for name, value in begun["data"].items() if name != "cache"}
+    return _digest_of_values({"settings": begun, "data": data})[:32]
+
+
+def write_config(directory: Path, settings: Mapping[str, Any], identity: str | None = None) -> None:
+    """The settings of a run, sealed: with a digest of their values; and its identity, where it has one."""
     # At the start: a line that can be taken out, and JSON is left.
     own = {name: value for name, value in settings.items() if name != ALGORITHM}
+    own |= {} if identity is None else {IDENTITY: identity}
     write_json(directory / CONFIG, {ALGORITHM: _digest_of_values(own), **own})
 
 

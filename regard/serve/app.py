@@ -28,7 +28,7 @@ from regard.serve.pages import routes as page_routes
 from regard.serve.refusals import Refused, ends_the_thread, json_answer, refusal
 from regard.serve.routes import Endpoint, Exchange, endpoints
 from regard.serve.streams import Listener, streamed
-from regard.serve.waiting import answer, arrival, read_body
+from regard.serve.waiting import answer, arrival, coming_bytes, most_bytes, read_body
 
 LONG = 4096
 """Bytes of a request that is not worked on beside all others."""
@@ -57,7 +57,7 @@ def make_app(
     models = Models(runs, asked, limits, metrics, device, precision)
     pages = Pages()
     answering = [Route(f"/v1/{name}", _answering(one, models, pages), methods=["POST"]) for name, one in asked.items()]
-    routes = [*answering, *_about(models, metrics, asked.values()), *page_routes(pages, limits.body)]
+    routes = [*answering, *_about(models, metrics, asked.values()), *page_routes(pages, most_bytes(models.limits))]
     paths, full = [one.path for one in routes], partial(_full, models, asked)
     gate: dict[str, Any] = {"metrics": metrics, "routes": paths, "full": full}
     middleware = [Middleware(Gate, **gate, keys=tuple(api_keys), hosts=tuple(allow_hosts))]
@@ -98,9 +98,10 @@ def _answering(one: Endpoint, models: Models, pages: Pages) -> Callable[[Request
             return f"{request.scope.get('root_path', '')}/look/{pages.keep(page)}"
 
         try:
-            with models.coming():
+            with models.coming(limits.places(coming_bytes(request, limits))):
                 raw = await read_body(request, limits)
-                body = parse(one.body, raw, limits)
+                body, size = parse(one.body, raw, limits), len(raw)
+                del raw  # while the request waits, the body's own values are enough
                 served = models.find(body.model, one.name)
                 request.state.model, secrets = served.name, served.secrets
                 listener = Listener() if getattr(body, "stream", False) else None
@@ -109,11 +110,11 @@ def _answering(one: Endpoint, models: Models, pages: Pages) -> Callable[[Request
                     asked, items = one.request(served.run, body, limits)
                     if listener is not None:
                         one.verb.check_stream(asked)
-                    since = arrival(request)
-                    return Job(one.verb, served.run, asked, items, limits.timeout, listener, since=since)
+                    how = {"since": arrival(request), "places": limits.places(size)}
+                    return Job(one.verb, served.run, asked, items, limits.timeout, listener, **how)
 
                 # A long text takes a tokenizer some time, in which others can be answered.
-                job = await run_in_threadpool(made) if len(raw) > LONG else made()
+                job = await run_in_threadpool(made) if size > LONG else made()
                 served.worker.put(job)
             exchange = Exchange(served.name, body, job, keep)
             if listener is not None:

@@ -25,7 +25,7 @@ class Job:
     """A request with its deadline, and someone who waits for its `future`; `told` hears pieces of it before.
 
     Its time runs from `since`, where the request came; from now unless that is known. Jobs with one `key` can be
-    answered together.
+    answered together. It takes so many `places` of a queue.
     """
 
     def __init__(
@@ -38,7 +38,9 @@ class Job:
         told: Callable[[list[Any]], None] | None = None,
         *,
         since: float | None = None,
+        places: int = 1,
     ) -> None:
+        self.places = places
         self.verb, self.run, self._told = verb, run, told
         self.key: Hashable = (verb.name, verb.key(run, request))
         self.waiting = deque(Asked(request, item, number) for number, item in enumerate(items))

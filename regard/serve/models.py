@@ -4,14 +4,14 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from regard.config import JsonObject
 from regard.errors import ConfigError, nearest
 from regard.nn.quantized import parameter_count
-from regard.serve.limits import Limits
+from regard.serve.limits import PLACE, Limits
 from regard.serve.metrics import Metrics
 from regard.serve.queue import busy, stopping
 from regard.serve.refusals import Refused
@@ -64,6 +64,9 @@ class Models:
             name: Served(name, run, Worker(name, limits, metrics), endpoints)
             for name, run in ((name, _loaded(run, device, precision)) for name, run in named(runs).items())
         }
+        if limits.body is None:
+            able = [one for served in self for one in endpoints.values() if one.able(served.run)]
+            self.limits = replace(limits, body=max((one.verb.body for one in able), default=PLACE))
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())
@@ -96,13 +99,13 @@ class Models:
         return None
 
     @contextmanager
-    def coming(self) -> Iterator[None]:
-        """While a request is read, whose place in a queue is not to be given to another."""
-        self._coming += 1
+    def coming(self, places: int) -> Iterator[None]:
+        """While a request is read, whose places in a queue are not to be given to another."""
+        self._coming += places
         try:
             yield
         finally:
-            self._coming -= 1
+            self._coming -= places
 
     def waiting(self) -> dict[str, int]:
         return {one.name: len(one.worker.queue) for one in self}

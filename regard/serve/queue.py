@@ -35,21 +35,24 @@ class Queue:
         with self._changed:
             if self._closed:
                 raise stopping()
-            if not self._room():
+            if self._room() <= 0:
                 raise busy(len(self._jobs))
             self._jobs.append(job)
             self._changed.notify()
 
     def room(self) -> int:
-        """How many more may wait."""
+        """How many more may wait; one that takes several places needs one that is free."""
         with self._changed:
             return self._room()
 
     def _room(self) -> int:
-        if len(self._jobs) >= self.limits.queue and time.monotonic() > self._swept + SWEEP:
+        if self._places() >= self.limits.queue and time.monotonic() > self._swept + SWEEP:
             self._jobs = deque(one for one in self._jobs if not one.gone)
             self._swept = time.monotonic()
-        return self.limits.queue - len(self._jobs)
+        return self.limits.queue - self._places()
+
+    def _places(self) -> int:
+        return sum(job.places for job in self._jobs)
 
     def wait(self, *, idle: bool) -> bool:
         """Until something waits, where the model is `idle`; whether anything is to be done, now or later."""

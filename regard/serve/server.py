@@ -22,6 +22,8 @@ from regard.serve.connections import Door
 from regard.serve.limits import Limits
 from regard.serve.models import Runs
 
+log = logging.getLogger("regard.serve")
+
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -63,7 +65,15 @@ def serve(
             for served in app.state.models:
                 if "translate" in served.run.task.methods:
                     served.run.translator.threads = threads
-        server = Server(app, bound, limits, lambda: ready(_url(bound)) if ready else None)
+
+        def begun() -> None:
+            if ready is not None:
+                ready(_url(bound))
+            if limits.body is None:
+                most = f"{app.state.models.limits.body:,}"
+                log.info("a request may have %s bytes, by what is served; --max-body says otherwise", most)
+
+        server = Server(app, bound, limits, begun)
         # Not the loop that Windows would choose, which watches no socket for us.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(server.serve(sockets=[]))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from starlette.requests import ClientDisconnect, Request
 
 from regard.serve.jobs import Done, Job
-from regard.serve.limits import Limits
+from regard.serve.limits import PLACE, Limits
 from regard.serve.refusals import Refused
 
 
@@ -18,23 +18,35 @@ def arrival(request: Request) -> float:
     return request.state.arrived
 
 
+def most_bytes(limits: Limits) -> int:
+    """The most bytes of a request: as said, or as what is served has decided."""
+    return PLACE if limits.body is None else limits.body
+
+
+def coming_bytes(request: Request, limits: Limits) -> int:
+    """How many bytes the body will have, at the most."""
+    length = request.headers.get("content-length", "")
+    return min(int(length), most_bytes(limits)) if length.isdecimal() else most_bytes(limits)
+
+
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The body, as much of it as is allowed, before the request's deadline."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A page elsewhere can make a browser send other types without asking first.
         raise Refused("not_json", "the body must be JSON: send the header Content-Type: application/json")
-    message = f"the body has more than {limits.body:,} bytes (--max-body)"
+    most = most_bytes(limits)
+    message = f"the body has more than {most:,} bytes (--max-body)"
     too_large = Refused("too_large", message, {"Connection": "close"})
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limits.body:
+    if length.isdecimal() and int(length) > most:
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(arrival(request) + limits.timeout - time.monotonic()):
             async for part in request.stream():
                 body += part
-                if len(body) > limits.body:
+                if len(body) > most:
                     raise too_large
     except TimeoutError:
         message = f"the body did not come within {limits.timeout:g} seconds"

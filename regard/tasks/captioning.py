@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import JsonObject, Setting
 from regard.data.formats import Header
@@ -16,13 +16,13 @@ from regard.data.images.captions import CaptionLayout, CaptionSource, caption_ba
 from regard.data.images.image_files import LARGEST, Part, decode_image
 from regard.data.pair_store import Rows
 from regard.data.synthetic.scenes import SIDE, DrawnScenes, Language, SceneImages, ScenePart
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.metrics.text import corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import CaptionedImages
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, full_rows
-from regard.tasks.images import ImageReader, NamedImage, check_several
+from regard.tasks.images import ImageReader, NamedImage, is_one, several_images
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.noun_attention import caption_probes, pointing_scores, probe_images
 from regard.tasks.probes import HeldOutData, Probe
@@ -228,15 +228,19 @@ def captioner_of(run: Run) -> Captioner:
     return Captioner(run.model, run.vocabularies, run.config)
 
 
-def caption(run: Run, images: Sequence[Any], **decode: Setting) -> list[str]:
-    """The best caption of each image, a path or an array; `decode` are settings of `DecodeConfig`, such as `beam=5`."""
+def caption(run: Run, images: Sequence[Any] | np.ndarray | Tensor, **decode: Setting) -> list[str]:
+    """The best caption of each image, a path or an array; `decode` are settings of `DecodeConfig`, such as `beam=5`.
+
+    An array of rows and columns, and perhaps of channels after them, is one image; one of four dimensions is several.
+    """
     return [best[0].text for best in captions(run, images, **decode)]
 
 
-def captions(run: Run, images: Sequence[Any], **decode: Setting) -> list[list[WrittenCaption]]:
+def captions(run: Run, images: Sequence[Any] | np.ndarray | Tensor, **decode: Setting) -> list[list[WrittenCaption]]:
     """For each image its best captions, with scores: `captions(["photo.png"], beam=5, top_beams=5)`."""
-    check_several(images)
-    read = [pixels for _, pixels in run.captioner.read(list(images))]
+    if is_one(images):
+        raise DataError("give a list of images, not one: [image]")
+    read = [pixels for _, pixels in run.captioner.read(several_images(images))]
     return run.captioner.caption(read, run.decode_config(**decode))
 
 
@@ -373,6 +377,9 @@ class CaptioningTask(TableTask):
         from regard.tasks.looking.caption_runs import caption_document
 
         return caption_document(run, inputs, wanted, **decode)
+
+    def several(self, inputs: Any) -> list[Any]:
+        return several_images(inputs)
 
     def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
         return [pixels for _, pixels in sent_images(run, given)]

@@ -16,6 +16,7 @@ from regard.errors import ConfigError, nearest
 from regard.models import MODELS
 from regard.models.protocols import Capabilities, capabilities
 from regard.models.size_limits import check_sizes, check_table
+from regard.runs.files import IDENTITY
 from regard.tasks.fine_tuning import settings_from_base, settings_with_tokenizer
 from regard.tasks.spec import TASKS, Task, field_names
 from regard.text import TokenizerConfig, Vocabularies
@@ -65,7 +66,8 @@ class RunConfig:
     def of(cls, mapping: Mapping[str, Any]) -> "RunConfig":
         """The configuration that a mapping of sections holds; what does not apply to its task is refused by name."""
         mapping = dict(mapping)
-        mapping.pop(ALGORITHM, None)  # a run's own, of what was written; see regard.runs.files.check_config
+        for own in (ALGORITHM, IDENTITY):  # a run's own, which are no settings: see regard.runs.files.write_config
+            mapping.pop(own, None)
         form = mapping.pop("format", FORMAT)
         if form != FORMAT:
             raise ConfigError(f"format={form!r} is not {FORMAT}, the one that this version of regard reads")

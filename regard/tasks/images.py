@@ -1,6 +1,6 @@
 """Image classification: folders or arrays of images to a model that names the class of each."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -40,6 +40,7 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
 from regard.tasks.spec import MEASURING, Measuring, Report, Say, Task
+from regard.tasks.verbs.spec import RefusedInput, read_each
 from regard.training.objectives import ImageClassification, Objective
 
 if TYPE_CHECKING:
@@ -182,13 +183,12 @@ class ImageReader:
         """Image files, the images in folders, and those of arrays."""
         return [image for word in words for image in self._named(Path(word))]
 
-    def file(self, path: Path) -> Iterator[NamedImage]:
-        """The images of an array, or those whose paths stand in a file, one per line."""
+    def file(self, path: Path) -> Iterator[NamedImage | RefusedInput]:
+        """The images of an array, or those whose paths stand in a file, one per line; blank lines are none."""
         if path.suffix in ARRAYS:
             yield from self._named(path)
             return
-        for name in lines(path):
-            yield from self._named(Path(name))
+        yield from read_each(filter(str.strip, lines(path)), lambda name: self._named(Path(name)))
 
     def shown(self, item: object) -> str:
         return item.name if isinstance(item, NamedImage) else str(item)
@@ -267,11 +267,29 @@ def _rows_of_pixels(image: Any, name: str) -> np.ndarray:
     return image
 
 
-def check_several(images: Any) -> None:
-    """Refuse one image where a list of them is asked for: what an array holds, one by one, are no images."""
-    array = isinstance(images, np.ndarray | Tensor) and images.ndim < 4
-    if array or isinstance(images, str | Path | bytes | NamedImage) or is_pillow(images):
-        raise DataError("give a list of images, not one: [image]")
+def is_one(images: Any) -> bool:
+    """Whether this is one image by its type, and no array."""
+    return isinstance(images, str | Path | bytes | NamedImage) or is_pillow(images)
+
+
+def several_images(images: Any) -> list[Any]:
+    """A list of images: an array of rows and columns, and perhaps of channels after them, is one; one of four
+    dimensions holds several. What else one of three dimensions might be is not guessed."""
+    if is_one(images) or not isinstance(images, Iterable):
+        return [images]
+    if not isinstance(images, np.ndarray | Tensor) or images.ndim in (1, 4):
+        return list(images)
+    if images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3)):
+        return [images]
+    raise DataError(
+        f"an array of shape {tuple(images.shape)} may be one image or several: give [image], a list of images, or an "
+        "array of images, rows, columns and channels"
+    )
+
+
+def classify_images(run: Run, inputs: Sequence[Any] | np.ndarray | Tensor) -> list[list[Choice]]:
+    """For each image every class with its probability, the likeliest first; an array of one image is one image."""
+    return classify(run, inputs if isinstance(inputs, str) else several_images(inputs))
 
 
 def _runs_of(items: Sequence[Any], first: int = 1) -> Iterator[ImageSource]:
@@ -317,12 +335,15 @@ class ImagesTask(Task):
     name = "images"
     about = "a class of each image"
     unused: ClassVar = ("tokenizer", "decode", "train.vectors", "train.compile_loss", "train.r_drop", "train.pack")
-    methods: ClassVar = {"classifier": classifier_of, "classify": classify}
+    methods: ClassVar = {"classifier": classifier_of, "classify": classify_images}
     has_tokenizer = False
     reads_text = False
     one_shape = True
     takes_targets = True
     unit = "images"
+
+    def several(self, inputs: Any) -> list[Any]:
+        return several_images(inputs)
 
     def recognise(self, files: Sequence[Path]) -> "Recognised | None":
         from regard.tasks.plans.pictures import recognise_images

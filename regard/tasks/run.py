@@ -129,6 +129,8 @@ class Run:
         vectors: bool | None = None,
         edits: bool = False,
         training: bool = False,
+        start: int | float | None = None,
+        end: int | float | None = None,
         **decode: Setting,
     ) -> "Document":
         """Where the model looks on these inputs, a text or several: shown as a page in a notebook, saved with `.save`.
@@ -136,7 +138,8 @@ class Run:
         `layers` are names or patterns of attentions, `heads` numbers of heads. With `targets` these are read instead of
         decoding. `vectors` are queries, keys and values, kept where there is room unless said. With `edits`, every head
         is masked in turn to see what becomes of the output; with `training`, every head is measured at every
-        checkpoint. `decode` are settings of a search, such as `beam=5`.
+        checkpoint. Of a sound, the part from `start` to `end` is looked at, in seconds. `decode` are settings of a
+        search, such as `beam=5`.
         """
         from regard.tasks.looking import LookOptions, document
 
@@ -147,10 +150,10 @@ class Run:
             vectors=vectors,
             edits=edits,
             history=training,
+            start=start,
+            end=end,
         )
-        given = (
-            [inputs] if isinstance(inputs, str | Path | Mapping) or not isinstance(inputs, Iterable) else list(inputs)
-        )
+        given = self.task.several(inputs)
         if not given:
             raise ConfigError("there is nothing to look at: give a text, or several")
         return document(self, given, options, **decode)
@@ -167,7 +170,8 @@ class Run:
     def ask(self, verb: str, inputs: Iterable[object], **options: object) -> list[Any]:
         """What a verb says of these inputs, as its command does: `run.ask("translate", ["I am a student."], beam=5)`.
 
-        One result per input, as the verb declares it in `regard.tasks.verbs`.
+        One result per input, as the verb declares it in `regard.tasks.verbs`. A text is one input, and so is an array
+        of one image or one sound.
         """
         asked = VERBS.named(verb)
         if not asked.offered(self):
@@ -177,8 +181,7 @@ class Run:
                 raise ConfigError(f"unknown option '{name}' of {verb}{nearest(name, known)}")
         if not isinstance(inputs, Iterable):
             raise DataError(f"give {verb} a list of inputs, not {inputs!r:.60}")
-        items = [inputs] if isinstance(inputs, str) else list(inputs)
-        return ask(asked, self, asked.without_inputs(**options), items)
+        return ask(asked, self, asked.without_inputs(**options), self.task.several(inputs))
 
     def decode_config(self, **decode: Setting) -> DecodeConfig:
         """The run's own way of decoding, with these settings changed.

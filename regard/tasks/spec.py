@@ -238,6 +238,8 @@ class Task:
 
     trains: ClassVar[bool] = True
     has_tokenizer: ClassVar[bool] = True
+    hears: ClassVar[bool] = False
+    """Whether its inputs are sounds, of which a part can be looked at."""
     reads_text: ClassVar[bool] = True
     """Whether its inputs are texts; of other ones `requested` reads a request's, and `size` says how large they are."""
     one_shape: ClassVar[bool] = False
@@ -324,6 +326,11 @@ class Task:
         from regard.tasks.corpora import lines_of
 
         return lines_of(words, file)
+
+    def several(self, inputs: Any) -> list[Any]:
+        """What Python gives, one input or several, as a list."""
+        one = isinstance(inputs, str | Path | Mapping) or not isinstance(inputs, Iterable)
+        return [inputs] if one else list(inputs)
 
     def requested(self, run: "Run", given: Sequence[Any]) -> list[Any]:
         """The same of a request over HTTP."""

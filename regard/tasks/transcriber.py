@@ -97,9 +97,25 @@ def sound_arguments(words: Iterable[str], file: Path | None = None) -> Iterator[
             yield from sound_paths(Path(word))
 
 
+Sounds = Sequence[Any] | np.ndarray | torch.Tensor
+"""A list of sounds, or the samples of one."""
+
+
+def several_sounds(sounds: Any) -> list[Any]:
+    """A list of sounds: an array of samples is one, and what one of two dimensions would be is not guessed."""
+    if isinstance(sounds, np.ndarray | torch.Tensor) and sounds.ndim > 1:
+        raise DataError(
+            f"an array of shape {tuple(sounds.shape)} may be channels or several sounds: give a list of sounds, each "
+            "an array of samples"
+        )
+    texts = isinstance(sounds, np.ndarray) and sounds.dtype.kind in "UO"
+    one = isinstance(sounds, str | Path | bytes | np.ndarray | torch.Tensor | Sound) and not texts
+    return [sounds] if one or not isinstance(sounds, Iterable) else list(sounds)
+
+
 def check_several(sounds: Any) -> None:
-    """Refuse one sound where a list of them is asked for: what an array holds, one by one, are no sounds."""
-    if isinstance(sounds, str | Path | bytes | np.ndarray | torch.Tensor | Sound):
+    """Refuse one sound where a list of them is asked for."""
+    if isinstance(sounds, str | Path | bytes | Sound):
         raise DataError("give a list of sounds, not one: [sound]")
 
 
@@ -165,14 +181,22 @@ class Transcriber(Writer[WrittenTranscript]):
         """What the model reads of a sound, or of a stretch of it."""
         return sound_frames(read_sound(sound, self.mel.rate, start=start, seconds=seconds), self.mel)
 
-    def cut(self, sounds: Sequence[Sound], piece: float, overlap: float) -> Iterator[PieceOfSound]:
-        """All sounds piece by piece, each read when it is asked for."""
+    def cut(
+        self, sounds: Sequence[Sound], piece: float, overlap: float, refused: dict[int, DataError] | None = None
+    ) -> Iterator[PieceOfSound]:
+        """All sounds piece by piece, each read when it is asked for. Of one that cannot be read further, what comes
+        after that is left out and the error `refused` under its number; without that it is raised."""
         for number, sound in enumerate(sounds):
             count, length = self.pieces(sound, piece, overlap), sound.frames / sound.rate
-            for place in range(count):
-                start = place * (piece - overlap)
-                seconds = min(piece, length - start)
-                yield PieceOfSound(number, start, seconds, self.frames(sound, start, seconds))
+            try:
+                for place in range(count):
+                    start = place * (piece - overlap)
+                    seconds = min(piece, length - start)
+                    yield PieceOfSound(number, start, seconds, self.frames(sound, start, seconds))
+            except DataError as error:
+                if refused is None:
+                    raise
+                refused[number] = error
 
     def batch(self, items: Sequence[np.ndarray], texts: Sequence[Sequence[int]] | None = None) -> TranscribedSounds:
         """Frames, with rows of tokens where these are known, as the model reads them."""
@@ -188,18 +212,20 @@ class Transcriber(Writer[WrittenTranscript]):
         numbers: Sequence[int] | None = None,
         gone: Callable[[int], bool] | None = None,
         progress: Progress | None = None,
+        refused: dict[int, DataError] | None = None,
     ) -> list[list[WrittenTranscript]]:
         """The `top_beams` best transcripts (or `samples`) of each sound, best first, with the times of their words.
 
         A sound of more than `piece` seconds is read in pieces that overlap, and the best of each are joined. What is
         sampled goes by a sound's number: its place here, or that in `numbers`. A sound that is `gone` is dropped
-        between two steps; what comes back for it means nothing.
+        between two steps; what comes back for it means nothing. Nor does it for one that cannot be read to its end,
+        where `refused` is given: it has the error of each such sound then, which else is raised.
         """
         config = config or self.config
         longest: float = self.piece if piece is None else piece
         shared = longest / 5 if overlap is None else overlap
         found: list[list[tuple[PieceOfSound, list[WrittenTranscript]]]] = [[] for _ in sounds]
-        cut, done = self.cut(sounds, longest, shared), 0
+        cut, done = self.cut(sounds, longest, shared, refused), 0
         while part := list(islice(cut, max(1, BATCH // config.rows))):
             names = [one.sound if numbers is None else numbers[one.sound] for one in part]
             frames = [one.frames for one in part]
@@ -210,7 +236,10 @@ class Transcriber(Writer[WrittenTranscript]):
             done = part[-1].sound + 1
             if progress is not None:
                 progress(done, len(sounds))
-        return [self._joined(sounds[number], several) for number, several in enumerate(found)]
+        return [
+            [] if refused and number in refused else self._joined(sounds[number], several)
+            for number, several in enumerate(found)
+        ]
 
     def decode(
         self,

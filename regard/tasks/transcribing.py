@@ -49,7 +49,15 @@ from regard.tasks.spec import (
     check_columns,
     check_length,
 )
-from regard.tasks.transcriber import Transcriber, check_several, ctc_positions, error_rates, sent_sounds
+from regard.tasks.transcriber import (
+    Sounds,
+    Transcriber,
+    check_several,
+    ctc_positions,
+    error_rates,
+    sent_sounds,
+    several_sounds,
+)
 from regard.tasks.verbs.transcribe import WrittenTranscript, check_joined, checked_pieces
 from regard.tasks.writing import (
     UNUSED,
@@ -223,14 +231,14 @@ def transcriber_of(run: Run) -> Transcriber:
 
 
 def transcribe(
-    run: Run, sounds: Sequence[Any], *, piece: float | None = None, overlap: float | None = None, **decode: Setting
+    run: Run, sounds: Sounds, *, piece: float | None = None, overlap: float | None = None, **decode: Setting
 ) -> list[str]:
     """The best transcript of each sound, a path or an array; options as in `transcripts`."""
     return [best[0].text for best in transcripts(run, sounds, piece=piece, overlap=overlap, **decode)]
 
 
 def transcripts(
-    run: Run, sounds: Sequence[Any], *, piece: float | None = None, overlap: float | None = None, **decode: Setting
+    run: Run, sounds: Sounds, *, piece: float | None = None, overlap: float | None = None, **decode: Setting
 ) -> list[list[WrittenTranscript]]:
     """For each sound its best transcripts, with scores and the times of words: `transcripts(["a.wav"], beam=5)`.
 
@@ -240,7 +248,7 @@ def transcripts(
     check_several(sounds)
     transcriber, how = run.transcriber, run.decode_config(**decode)
     piece, overlap = checked_pieces(run, piece, overlap)
-    read = transcriber.read(list(sounds))
+    read = transcriber.read(several_sounds(sounds))
     for sound in read:
         check_joined(run, sound, piece, overlap, how)
     return transcriber.transcribe(read, how, piece=piece, overlap=overlap)
@@ -285,6 +293,7 @@ class TranscribingTask(TableTask):
     unused: ClassVar = (*UNUSED, "images")
     parts: ClassVar = {"transcriber": transcriber_of}
     methods: ClassVar = {"transcribe": transcribe, "transcripts": transcripts}
+    hears = True
     reads_text = False
     unit = inputs_named = "sounds"
     rows_named = "sounds with texts"
@@ -401,6 +410,9 @@ class TranscribingTask(TableTask):
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         return list(run.transcriber.arguments(words, file))
+
+    def several(self, inputs: Any) -> list[Any]:
+        return several_sounds(inputs)
 
     def requested(self, run: Run, given: Sequence[Any]) -> list[Any]:
         return sent_sounds(run, given)

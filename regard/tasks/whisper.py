@@ -22,7 +22,7 @@ from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData, Probe, written_probe
 from regard.tasks.run import Run
 from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Say, Task
-from regard.tasks.transcriber import check_several, error_rates, sent_sounds
+from regard.tasks.transcriber import Sounds, check_several, error_rates, sent_sounds, several_sounds
 from regard.tasks.verbs.transcribe import WrittenTranscript
 from regard.tasks.whisper_transcriber import BATCH, WhisperTranscriber, whole_windows
 from regard.text.whisper_tokens import RATE
@@ -83,14 +83,14 @@ def transcriber_of(run: Run) -> WhisperTranscriber:
     return WhisperTranscriber(run.model, run.vocabularies, run.config)
 
 
-def transcribe(run: Run, sounds: Sequence[Any], **options: Any) -> list[str]:
+def transcribe(run: Run, sounds: Sounds, **options: Any) -> list[str]:
     """What is said in each recording, a file or an array of 16,000 samples per second; options as in `transcripts`."""
     return [best[0].text for best in transcripts(run, sounds, **options)]
 
 
 def transcripts(
     run: Run,
-    sounds: Sequence[Any],
+    sounds: Sounds,
     *,
     timestamps: bool = False,
     language: str | None = None,
@@ -109,7 +109,7 @@ def transcripts(
     check_several(sounds)
     how = run.decode_config(**decode)
     return run.transcriber.transcribe(
-        list(sounds),
+        several_sounds(sounds),
         how,
         timestamps=timestamps,
         language=language,
@@ -137,6 +137,7 @@ class WhisperTask(Task):
     lifts_limits = True
     sides = 2
     evaluation = WhisperOptions
+    hears = True
     reads_text = False
     unit = "sounds"
 
@@ -156,6 +157,9 @@ class WhisperTask(Task):
 
     def inputs(self, run: Run, words: Sequence[str], file: Path | None) -> list[Any]:
         return list(run.transcriber.arguments(words, file))
+
+    def several(self, inputs: Any) -> list[Any]:
+        return several_sounds(inputs)
 
     def evaluate(self, run: Run, data: Any = None, how: Measuring = MEASURING) -> JsonObject:
         """Word and character error rates with intervals on a table or a folder of sounds and texts.

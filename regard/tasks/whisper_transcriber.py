@@ -208,6 +208,7 @@ class WhisperTranscriber:
         numbers: Sequence[int] | None = None,
         gone: Callable[[int], bool] | None = None,
         progress: Progress | None = None,
+        refused: dict[int, DataError] | None = None,
     ) -> list[list[WrittenTranscript]]:
         """The best transcripts of each recording, best first, with the times of their words.
 
@@ -216,7 +217,8 @@ class WhisperTranscriber:
         said; `translate` writes English whatever is spoken, whose words have no times. Thresholds are those of
         `Fallback`. What is sampled goes by a
         recording's number: its place here, or that in `numbers`. A recording that is `gone` is dropped between two
-        steps; what comes back for it means nothing.
+        steps; what comes back for it means nothing. Nor does it for one that cannot be read to its end, where `refused`
+        is given: it has the error of each such recording then, which else is raised.
         """
         config = config or self.config
         wanted = self.check_options(
@@ -237,14 +239,31 @@ class WhisperTranscriber:
             )
         waiting, done, size = list(made), 0, max(1, BATCH // config.rows)
         while waiting:
-            part = waiting[:size]
+            part, windows = self._windows(waiting[:size], refused)
             names = [one.number if numbers is None else numbers[one.number] for one in part]
-            self._next_window(part, config, wanted, names, gone)
-            waiting = [one for one in waiting if one.seek < one.windows.length and not (gone and gone(one.number))]
+            if part:
+                self._next_window(part, windows, config, wanted, names, gone)
+            left = [one for one in waiting if not (refused and one.number in refused)]
+            waiting = [one for one in left if one.seek < one.windows.length and not (gone and gone(one.number))]
             if progress is not None and len(made) - len(waiting) > done:
                 done = len(made) - len(waiting)
                 progress(done, len(made))
         return [self._transcripts(one, config, wanted) for one in made]
+
+    def _windows(
+        self, recordings: Sequence[_Recording], refused: dict[int, DataError] | None
+    ) -> tuple[list[_Recording], list[Float[Tensor, "N M"]]]:
+        """Of those that can be read further, the next window; the others are `refused`, where that is given."""
+        read, windows = [], []
+        for one in recordings:
+            try:
+                windows.append(one.windows.window(one.seek))
+                read.append(one)
+            except DataError as error:
+                if refused is None:
+                    raise
+                refused[one.number] = error
+        return read, windows
 
     def _transcripts(self, recording: _Recording, config: DecodeConfig, wanted: Wanted) -> list[WrittenTranscript]:
         tokens = [token for segment in recording.segments for token in segment.tokens]
@@ -282,14 +301,15 @@ class WhisperTranscriber:
     def _next_window(
         self,
         recordings: Sequence[_Recording],
+        windows: Sequence[Float[Tensor, "N M"]],
         config: DecodeConfig,
         wanted: Wanted,
         names: Sequence[int],
         gone: Callable[[int], bool] | None,
     ) -> None:
-        """Read the next window of each recording, and move it on."""
+        """Write of the next window of each recording, and move it on."""
         self.model.eval()
-        frames = torch.stack([one.windows.window(one.seek) for one in recordings]).to(self.device)
+        frames = torch.stack(list(windows)).to(self.device)
         memory = self.model.encode(frames.to(self.model.target.tokens.weight.dtype))
         state = self.model.begin(memory)
         self._find_languages(recordings, state, wanted)

@@ -166,6 +166,8 @@ class Checkpointer:
     saving: BackgroundSave = field(default_factory=BackgroundSave)
     settings: JsonObject | None = None
     """What the run's `config.json` holds, to write it again where someone has removed it."""
+    identity: str | None = None
+    """The run's own: see `identity_of`."""
 
     def restore(self, checkpoint: Path, say: Callable[[str], None]) -> Progress:
         """Put everything back as it was at a checkpoint, which was found to be whole."""
@@ -234,7 +236,7 @@ class Checkpointer:
             raise NotWritten(
                 f"{self.directory} does not hold the run any more, as where a mount is lost: nothing was saved"
             )
-        write_config(self.directory, self.settings)
+        write_config(self.directory, self.settings, self.identity)
         self.saving.notes.append(f"{self.directory / CONFIG} was gone and has been written again")
 
     def _carried(self) -> dict[str, Tensor] | None:
@@ -305,7 +307,7 @@ class Checkpointer:
         for step in steps:
             path = self.directory / CHECKPOINTS / f"step-{step}"
             try:
-                check_whole(path)
+                check_whole(path, self.identity)
             except Damaged as fault:
                 return f"{fault}; set aside as {set_aside(path).name}"
         return ""

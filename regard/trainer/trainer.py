@@ -15,7 +15,18 @@ from regard.data.prepared_cache import is_begun
 from regard.digests import verifying
 from regard.errors import ConfigError, ProcessLost, RunError, memory_errors
 from regard.runs.checkpoint import newest_whole
-from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, alone_in, check_tokenizer, whole_or_nothing, write_config
+from regard.runs.files import (
+    CHECKPOINTS,
+    CONFIG,
+    IDENTITY,
+    MODEL,
+    alone_in,
+    check_tokenizer,
+    identity_of,
+    read_json,
+    whole_or_nothing,
+    write_config,
+)
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
@@ -175,7 +186,8 @@ def _train(
             tell({"config": config.to_mapping(), "checkpoint": None, "timing": timing})
         if plan is not None:
             config = training.planned(plan, None if timing is None else training.timed(timing), began)
-        write_config(directory, config.to_mapping())
+        training.identify(identity_of(config.to_mapping(), training.progress.data))
+        write_config(directory, config.to_mapping(), training.progress.run)
     if timing is not None:
         processes.from_first(config.to_mapping())
     else:
@@ -238,11 +250,13 @@ def _resume(config: RunConfig, directory: Path, layer: Mapping[str, Any], report
     check_machine(config)
     with alone_in(directory, report.say):
         with processes.first_works() as tell:
-            found = newest_whole(directory / CHECKPOINTS, report.say)
+            identity = read_json(directory / CONFIG).get(IDENTITY)
+            found = newest_whole(directory / CHECKPOINTS, report.say, identity)
             recount = "train.epochs" in changed
             training = _resumed(config, directory, found, report, processes, recount=recount)
+            training.identify(identity)
             if changed:
-                write_config(directory, training.config.to_mapping())
+                write_config(directory, training.config.to_mapping(), identity)
         tell({"config": training.config.to_mapping(), "checkpoint": found.name if found else None})
         return _gone(training)
 

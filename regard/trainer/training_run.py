@@ -239,6 +239,11 @@ class TrainingRun:
             self.report.say("the training data is not what it was: from here on this is another run")
         self.progress = replace(before, data=self.progress.data)
 
+    def identify(self, identity: str | None) -> None:
+        """Let the run's checkpoints say whose they are; None for one that older versions began."""
+        self.progress = replace(self.progress, run=identity)
+        self.checkpointer = replace(self.checkpointer, identity=identity)
+
     def go(self) -> None:
         """Train to the end, or to where a signal, a divergence or patience ends it."""
         options, begun = self.config.train, self.progress.step
@@ -484,7 +489,7 @@ class TrainingRun:
             if isinstance(what, str):
                 write_text(self.directory / name, what)
             else:
-                write_config(self.directory, what.to_mapping())
+                write_config(self.directory, what.to_mapping(), self.progress.run)
         except NotWritten as error:
             self.report.say(f"{error}; training goes on for {self.config.train.steps:,} updates")
             return False

@@ -178,6 +178,20 @@ def test_recordings_together_have_the_transcripts_that_each_has_alone(saved):
     assert timed.text == "".join(run.vocabularies.target.decode(timed.tokens)).strip()
 
 
+def test_a_recording_that_cannot_be_read_to_its_end_costs_itself_alone(saved):
+    _, run, _ = saved["multilingual"]
+    broken = tones(1.3, 3)
+    broken[-5:] = np.nan  # in its second window
+    sounds, refused = run.transcriber.read([tones(0.5, 1), broken, tones(1.3, 2)]), {}
+    found = run.transcriber.transcribe(sounds, refused=refused)
+    assert list(refused) == [1]
+    assert "not finite numbers" in str(refused[1])
+    for place in (0, 2):
+        assert found[place][0].text == run.transcriber.transcribe([sounds[place]])[0][0].text
+    with pytest.raises(DataError, match="not finite numbers"):
+        run.transcriber.transcribe(sounds)
+
+
 def test_the_first_timestamp_is_no_later_than_allowed_and_text_stands_between_pairs(saved):
     _, run, _ = saved["english"]
     transcriber = run.transcriber

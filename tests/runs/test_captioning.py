@@ -25,7 +25,6 @@ from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.packed_arrays import png_address, png_bytes
 from regard.look.watch import attentions, recurrences
 from regard.tasks.captioning import scenes_of
-from regard.tasks.images import check_several
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.noun_attention import NounAttention, NounHits, boxes_on_grid, pointing_scores
 from regard.tasks.verbs import VERBS, RequestLimits
@@ -326,6 +325,30 @@ def test_a_broken_image_and_an_empty_folder_are_refused_in_a_sentence(tmp_path, 
         run.caption([str(tmp_path / "cut.png")])
 
 
+def test_images_that_cannot_be_read_are_named_and_the_others_captioned(tmp_path, run, capsys):
+    contents = {"1.png": png_bytes(image()), "2.png": png_bytes(image())[:100], "3.png": png_bytes(image())}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    command = ["caption", str(run.directory), str(tmp_path), str(tmp_path / "none.png"), "--device", "cpu"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    first, second, third, fourth = said.out.split("\n")[:-1]
+    assert (second, fourth) == ("", "")
+    assert first.replace("1.png", "3.png") == third
+    assert "2.png cannot be read as an image" in said.err
+    assert "no such file or folder" in said.err
+    assert "regard: 2 of 4 images were refused; the others are answered" in said.err
+    assert main([*command, "--json"]) == 1
+    records = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
+    assert [one["image"] for one in records] == [str(tmp_path / name) for name in (*contents, "none.png")]
+    assert ["error" in one for one in records] == [False, True, False, True]
+    assert main(["caption", str(run.directory), str(tmp_path / "2.png"), "--device", "cpu"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    (tmp_path / "list.txt").write_text(f"{tmp_path / '1.png'}\n\n{tmp_path / '3.png'}\n", encoding="utf-8")
+    assert main(["caption", str(run.directory), "--input", str(tmp_path / "list.txt"), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines() == [first, third]
+
+
 def encoded(mode, size=(64, 48), kind="PNG", **how):
     from PIL import Image
 
@@ -438,14 +461,34 @@ def test_arrays_of_wrong_shapes_and_unequal_counts_are_refused_in_one_line(run):
         with pytest.raises(DataError, match=said) as refused:
             run.caption([image(), wrong])
         assert len(str(refused.value).splitlines()) == 1
-    for one in (image(), torch.from_numpy(image()), image()[..., 0], png_bytes(image())):
-        with pytest.raises(DataError, match="give a list of images, not one"):
-            check_several(one)
-    check_several(np.stack((image(), image())))
+    with pytest.raises(DataError, match="give a list of images, not one"):
+        run.caption(png_bytes(image()))
     with pytest.raises(DataError, match="2 targets for 1 images"):
         document(run, [image()], LookOptions(targets=("a", "b")))
     with pytest.raises(DataError, match="1 images and captions of 2"):
         CaptionSource(SceneImages.of(1), (("a",), ("b",)))
+
+
+def test_no_part_of_an_image_is_looked_at(run):
+    with pytest.raises(ConfigError, match="start and end are for sounds; a run for captioning looks at whole inputs"):
+        run.look(image(), end=2.0)
+
+
+def test_one_array_is_one_image_and_what_may_be_either_is_refused(run):
+    (wanted,) = run.caption([image()])
+    for one in (image(), torch.from_numpy(image())):
+        assert run.caption(one) == [wanted]
+        (asked,) = run.ask("caption", one)
+        assert asked.captions[0].text == wanted
+        assert len(run.look(one, layers="decoder*").sentences) == 1
+    assert len(run.ask("caption", image()[..., 0])) == len(run.caption(image()[..., :1])) == 1
+    assert len(run.ask("caption", np.stack((image(), image())))) == len(run.caption(np.stack((image(), image())))) == 2
+    assert len(run.ask("caption", png_bytes(image()))) == 1
+    for either in (np.zeros((3, 64, 64), np.uint8), torch.zeros(3, 64, 64), np.zeros((5, 64, 64))):
+        for ask in (run.caption, lambda one: run.ask("caption", one), run.look):
+            with pytest.raises(DataError, match=r"an array of shape \(\d, 64, 64\) may be one image or several"):
+                ask(either)
+    assert len(run.caption([np.zeros((3, 64, 64), np.uint8)])) == 1
 
 
 def test_heads_can_be_pruned_and_are_scored_by_exact_match(run):

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -119,6 +120,41 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_taken_up(st
     assert said.endswith("; step-4 is set aside as step-4.damaged, and step-3 is taken up")
     assert {path.name: path.read_bytes() for path in newest.with_name("step-4.damaged").iterdir()} == before
     assert contents(stopped) == contents(whole)
+
+
+def test_a_checkpoint_of_another_run_is_set_aside_and_the_one_before_taken_up(stopped, whole, runs, tmp_path):
+    other = replace(config(runs[0].parent), train=replace(config(runs[0].parent).train, seed=9))
+    with pytest.raises(Stopped):
+        regard.train(other, tmp_path / "other", StopAt(4))
+    newest, told = stopped / "checkpoints" / "step-4", Told()
+    shutil.rmtree(newest)
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "step-4", newest)
+    regard.resume(stopped, report=told)
+    said = f"{newest} was saved by another run; step-4 is set aside as step-4.damaged, and step-3 is taken up"
+    assert said in told.lines
+    assert contents(stopped) == contents(whole)
+
+
+def test_a_run_keeps_its_identity_and_one_of_before_has_none(stopped, whole):
+    def identity(directory):
+        return json.loads((directory / "config.json").read_text(encoding="utf-8")).get("run")
+
+    assert identity(whole)
+    assert identity(stopped) == identity(whole)
+    regard.resume(stopped, train={"steps": 7, "seed": 9})
+    assert identity(stopped) == identity(whole)
+    newest = json.loads((stopped / "checkpoints" / "step-7" / "progress.json").read_text(encoding="utf-8"))
+    assert newest["run"] == identity(whole)
+    path = stopped / "config.json"  # as an earlier version wrote it
+    found = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(
+        json.dumps({name: found[name] for name in found if name not in ("run", "sha256")}), encoding="utf-8"
+    )
+    told = Told()
+    regard.resume(stopped, train={"steps": 8}, report=told)
+    assert not [line for line in told.lines if "set aside" in line]
+    assert identity(stopped) is None
+    assert (stopped / "checkpoints" / "step-8").is_dir()
 
 
 def test_a_missing_file_of_a_checkpoint_is_damage_too(stopped, whole):

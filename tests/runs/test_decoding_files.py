@@ -28,14 +28,14 @@ from regard.analysis.decoding_files import (
     translating_together,
 )
 from regard.cli import main
-from regard.errors import ConfigError, DataError, NotWritten, ProcessLost, RunError
+from regard.errors import ConfigError, DataError, NotWritten, ProcessLost, RunError, SomeRefused
 
 RUNS = Path(__file__).parents[1] / "compatibility/runs_0_1_0"
 TRANSFORMER = RUNS / "transformer"
 
 
 class Upper:
-    """Stands for a loaded run: every line in capitals, four at a time."""
+    """Stands for a loaded run: every line in capitals, four at a time; those that are bad are refused."""
 
     size = 4
 
@@ -51,7 +51,9 @@ class Upper:
                 self.answered += len(some)
                 done = Tally(len(some), cut=sum("3" in one for one in some), total=len(some))
                 done.unknown = dict.fromkeys(one[-1] for one in some)
-                yield "".join(f"{one.upper()}\n" for one in some), done
+                refused = [one for one in some if one.startswith("bad")]
+                done.refused = len(refused)
+                yield "".join(f"{'' if one in refused else one.upper()}\n" for one in some), done, refused
 
     def notes(self, done):
         return f"{done.cut} of {done.total} were cut; unknown: {' '.join(sorted(done.unknown))}"
@@ -131,6 +133,35 @@ def test_a_kill_at_any_file_operation_is_gone_on_from(upper, tmp_path):
         assert (folder / "out.txt").read_bytes() == whole, found
         assert os.listdir(folder) == ["out.txt"], found
     assert number > 5  # the journal, the output, both opened, the output's name, the journal removed
+
+
+def test_inputs_that_are_refused_are_told_of_and_counted_wherever_a_kill_came(upper, tmp_path):
+    (tmp_path / "in.txt").write_text("a\nb\nbad 1\nc\nd\nbad 2\ne\n", encoding="utf-8")
+    job = FileJob(verb="translate", run="nowhere", files=(str(tmp_path / "in.txt"),))
+    for number in count(1):
+        folder, told = tmp_path / str(number), []
+        folder.mkdir()
+        with killed(folder, number) as found, pytest.raises(SomeRefused):
+            answer_job(job, folder / "out.txt", tell=told.append)
+        if found:
+            with pytest.raises(SomeRefused, match="2 of 7 texts were refused; the others are answered"):
+                answer_job(job, folder / "out.txt", tell=told.append)
+        assert (folder / "out.txt").read_text(encoding="utf-8") == "A\nB\n\nC\nD\n\nE\n", found
+        assert os.listdir(folder) == ["out.txt"], found
+        assert {"bad 1", "bad 2"} <= set(told), found
+        if not found:
+            break
+    assert number > 5
+
+
+def test_a_single_input_that_is_refused_is_an_error_and_leaves_nothing(upper, tmp_path):
+    (tmp_path / "in.txt").write_text("bad\n", encoding="utf-8")
+    job, told = FileJob(verb="translate", run="nowhere", files=(str(tmp_path / "in.txt"),)), []
+    with pytest.raises(DataError, match=r"^bad$") as error:
+        answer_job(job, tmp_path / "out.txt", tell=told.append)
+    assert not isinstance(error.value, SomeRefused)
+    assert told == ["bad"]
+    assert os.listdir(tmp_path) == ["in.txt"]
 
 
 def test_a_kill_at_any_byte_is_gone_on_from(upper, tmp_path):

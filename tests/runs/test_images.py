@@ -168,6 +168,13 @@ def test_the_command_line_trains_classifies_and_measures(arrays, run, tmp_path, 
     (tmp_path / "broken.png").write_bytes(b"nothing")
     assert main(["classify", str(run.directory), str(tmp_path / "broken.png")]) == 2
     assert capfd.readouterr().err.count("\n") == 1
+    assert (
+        main(["classify", str(run.directory), *(str(tmp_path / one) for one in ("1.png", "broken.png", "2.png"))]) == 1
+    )
+    said = capfd.readouterr()
+    assert [line.split("\t")[0][-5:] for line in said.out.splitlines()] == ["1.png", "", "2.png"]
+    assert said.err.count("broken.png cannot be read") == 1
+    assert "1 of 3 inputs was refused" in said.err
 
 
 def test_a_page_shows_where_every_patch_looks(run, tmp_path, capfd):

@@ -16,6 +16,7 @@ import regard
 from regard import make_config
 from regard.cli import main
 from regard.data.audio import SoundSamples, write_wav
+from regard.data.audio.sound import clock
 from regard.data.audio.transcripts import SoundFiles, SpecAugment, open_transcribed
 from regard.data.images.augmentation import ImageRandom
 from regard.data.synthetic.speech import RATE, speak, utterance
@@ -26,7 +27,7 @@ from regard.nn.attention import ACROSS
 from regard.tasks.looking import LookOptions, document
 from regard.tasks.looking.written_runs import at_positions
 from regard.tasks.sound_attention import HeadPath, _path, _together, spoken_at
-from regard.tasks.transcriber import Transcriber, check_several
+from regard.tasks.transcriber import Transcriber
 from regard.tasks.verbs import VERBS, RequestLimits
 from regard.tasks.verbs.transcribe import TimedWord, WrittenTranscript
 from regard.trainer.trainer import Stopped
@@ -136,9 +137,14 @@ def test_tensors_and_bytes_are_sounds_and_what_is_none_is_refused_in_one_line(ru
             run.transcribe([sound(), wrong])
     with pytest.raises(DataError, match="is a folder, not a sound"):
         run.transcribe([tmp_path])
-    for one in (sound(), np.stack((sound(), sound())), data, SoundSamples(sound(), RATE)):
-        with pytest.raises(DataError, match="give a list of sounds, not one"):
-            check_several(one)
+    with pytest.raises(DataError, match="give a list of sounds, not one"):
+        run.transcribe(data)
+    assert run.transcribe(sound()) == run.transcribe([sound()])
+    assert len(run.ask("transcribe", sound())) == len(run.ask("transcribe", data)) == 1
+    for either in (np.stack((sound(), sound())), torch.zeros(2, RATE)):
+        for ask in (run.transcribe, lambda one: run.ask("transcribe", one)):
+            with pytest.raises(DataError, match=r"an array of shape \(2, \d+\) may be channels or several sounds"):
+                ask(either)
 
 
 def test_no_more_is_read_from_a_pipe_than_memory_is_given_to(run, monkeypatch, capsys):
@@ -166,6 +172,59 @@ def test_sound_of_any_form_is_converted_or_refused_in_one_line(run, tmp_path):
     with pytest.raises(DataError, match="no such file"):
         run.transcribe(["none.wav"])
     assert main(["transcribe", str(run.directory), str(tmp_path / "cut.wav"), "--device", "cpu"]) == 2
+
+
+def not_finite():
+    """A WAV of floats whose header is right, so that only whoever reads its end finds what is wrong with it."""
+    data = np.concatenate((np.zeros(RATE // 2, np.float32), np.full(9, np.nan, np.float32))).tobytes()
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 3, 1, RATE, 4 * RATE, 4, 32)
+    head = struct.pack("<4sI4s", b"RIFF", 36 + len(data), b"WAVE")
+    return head + form + struct.pack("<4sI", b"data", len(data)) + data
+
+
+def test_sounds_that_cannot_be_read_are_named_and_the_others_transcribed(run, tmp_path, capsys):
+    whole, folder = write_wav(sound(), RATE), tmp_path / "calls"
+    folder.mkdir()
+    contents = {"1.wav": whole, "2.wav": whole[:-50], "3.wav": not_finite(), "4.wav": whole, "5.wav": b""}
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    command = ["transcribe", str(run.directory), "--device", "cpu"]
+    assert main([*command, str(folder / "1.wav")]) == 0
+    line = capsys.readouterr().out.replace("1.wav", "{}")
+    for inputs in ([str(folder), "none.wav"], ["--input", str(tmp_path / "list.txt")]):
+        names = [*(str(folder / name) for name in contents), "none.wav"]
+        (tmp_path / "list.txt").write_text("".join(f"{one}\n\n" for one in names), encoding="utf-8")
+        for output in ([], ["--output", str(tmp_path / "out.txt")]):
+            assert main([*command, *inputs, *output]) == 1
+            said = capsys.readouterr()
+            printed = (tmp_path / "out.txt").read_text(encoding="utf-8") if output else said.out
+            assert printed == line.format("1.wav") + "\n\n" + line.format("4.wav") + "\n\n"
+            told = [one for one in said.err.splitlines() if one.startswith("regard: ") and "max_len" not in one]
+            assert [any(name in one for one in told) for name in names] == [False, True, True, False, True, True]
+            assert told[-1] == "regard: 4 of 6 sounds were refused; the others are answered"
+            assert len(told) == 5
+            assert main([*command, *inputs, *output, "--json"]) == 1
+            out = capsys.readouterr().out
+            out = (tmp_path / "out.txt").read_text(encoding="utf-8") if output else out
+            records = [json.loads(one) for one in out.splitlines()]
+            assert [one["sound"] for one in records] == names
+            assert ["error" in one for one in records] == [False, True, True, False, True, True]
+            assert "samples that are not finite" in records[2]["error"]
+
+
+def test_a_single_sound_that_cannot_be_read_is_an_error_and_has_no_output(run, tmp_path, capsys):
+    (tmp_path / "only.wav").write_bytes(not_finite())
+    out = tmp_path / "out.txt"
+    for inputs in ([str(tmp_path / "only.wav")], [str(tmp_path)], ["none.wav"], [""]):
+        command = ["transcribe", str(run.directory), *inputs, "--device", "cpu"]
+        for more in ([], ["--json"], ["--output", str(out)]):
+            assert main([*command, *more]) == 2
+            said = capsys.readouterr()
+            assert (said.out, len(said.err.splitlines()), out.exists()) == ("", 1, False)
+    with pytest.raises(DataError, match="not finite"):  # Python has exceptions
+        run.transcribe([sound(), tmp_path / "only.wav"])
+    with pytest.raises(DataError, match="not finite"):
+        run.ask("transcribe", [sound(), tmp_path / "only.wav"])
 
 
 def test_three_hours_are_read_piece_by_piece(run, tmp_path):
@@ -247,6 +306,33 @@ def test_the_page_has_the_sound_and_where_each_piece_listened(run):
     assert cross[0].array().shape[1:] == (8, positions)
     with pytest.raises(DataError, match="look at a part of it"):
         document(run, [np.zeros(13 * RATE, np.float32)])
+
+
+def test_a_part_of_a_long_recording_can_be_looked_at(run, tmp_path, capsys):
+    whole = np.concatenate([np.zeros(20 * RATE, np.float32), sound(), np.zeros(20 * RATE, np.float32)])
+    path, end = tmp_path / "long.wav", 20 + len(sound()) / RATE
+    path.write_bytes(write_wav(whole, RATE))
+    with pytest.raises(
+        DataError, match=r"is 0:4\d.* long, and 0:12 are read at a time: look at a part of it, from start"
+    ):
+        run.look(path)
+    (part,) = run.look(path, start=20, end=end, layers="decoder*").sentences
+    rounded = (sound() * 32767).round().astype(np.float32) / 32768
+    (alone,) = run.look(rounded, layers="decoder*").sentences
+    assert part.sound == alone.sound
+    assert part.target == alone.target
+    assert part.source.text == f"{path} from 0:20 to {clock(end)}"
+    look = ["look", str(run.directory), str(path), "--out", str(tmp_path / "page.html"), "--device", "cpu"]
+    assert main([*look, "--start", "20", "--end", str(end), "--layers", "decoder*"]) == 0
+    capsys.readouterr()
+    for start, end, said in (
+        ("50", "60", "long and has nothing from 50 s on"),
+        ("5", "5", "end=5.0 must be after start=5.0"),
+        ("-1", "5", "start=-1.0 must not be negative"),
+        ("nan", "5", "start=nan must not be negative"),
+    ):
+        assert main([*look, "--start", start, "--end", end]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_page_has_the_gates_and_states_of_recurrent_parts(run):

@@ -261,6 +261,7 @@ def test_sigterm_lets_what_runs_finish_and_ends_well(process):
     assert len(answers[0].json["results"]) == 240
     assert started.wait(60) == 0
     said = started.stderr.read()
+    assert "a request may have 1,048,576 bytes, by what is served; --max-body says otherwise" in said
     assert "Traceback" not in said
     assert "POST /v1/translate 200" in said
     with pytest.raises(OSError):

@@ -1,9 +1,11 @@
 """POST /v1/transcribe: the same as from Python, of sounds that are sent, and none of the server's own files."""
 
 import base64
+import threading
 
+import numpy as np
 import pytest
-from serve_toys import dropping, serving
+from serve_toys import dropping, hold, serving, until
 
 import regard
 from regard import make_config
@@ -49,6 +51,33 @@ def test_sounds_that_are_sent_are_transcribed_and_paths_are_not_opened(transcrib
     assert {"transcribe", "look"} <= set(listed)
     assert looked.status == 200, looked.text
     assert looked.json["document"]["sentences"][0]["sound"]["seconds"] == pytest.approx(results[0]["seconds"], abs=1e-3)
+
+
+def test_a_minute_of_sound_is_taken_unless_the_server_is_told_otherwise(transcriber):
+    minute = np.tile(speak(utterance(0, "test", 0)).samples, 60)[: 60 * RATE]
+    body = {"sound": base64.b64encode(write_wav(minute, RATE)).decode()}
+    with serving(transcriber) as client:
+        assert client.app.state.models.limits.body == 26 << 20
+        answered = client.post("/v1/transcribe", body)
+    assert answered.status == 200, answered.text
+    assert answered.json["results"][0]["seconds"] == 60
+    with serving(transcriber, limits=Limits(body=1 << 20)) as client:
+        assert "more than 1,048,576 bytes" in client.error("/v1/transcribe", body, 413)[1]
+
+
+def test_a_large_request_takes_the_place_of_several(transcriber):
+    minute = base64.b64encode(write_wav(np.zeros(60 * RATE, np.float32), RATE)).decode()
+    with serving(transcriber, limits=Limits(queue=3, grace=1.0)) as client:
+        held, queue = hold(client, "digits"), client.models["digits"].worker.queue
+        assert held.begun.wait(60)
+        asking = threading.Thread(target=client.post, args=("/v1/transcribe", {"sound": minute}))
+        asking.start()
+        until(lambda: len(queue) == 1)
+        assert queue.room() == 0  # 2.5 of 3 mebibytes
+        assert client.error("/v1/transcribe", {"sound": "AA=="}, 503)[0] == "busy"
+        held.go.set()
+        asking.join()
+        assert queue.room() == 3
 
 
 def test_a_sound_that_is_dropped_on_the_page_is_transcribed_and_others_are_refused(transcriber, browser, tmp_path):

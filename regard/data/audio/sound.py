@@ -127,6 +127,35 @@ class OtherSound:
             raise DataError(f"{self.name} cannot be read: {error.error_string}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class PartOfSound:
+    """The stretch of a recording that has `frames` samples from the one numbered `first` on."""
+
+    sound: Sound
+    first: int
+    frames: int
+
+    @property
+    def name(self) -> str:
+        begin, end = (place / self.rate for place in (self.first, self.first + self.frames))
+        return f"{self.sound.name} from {clock(begin)} to {clock(end)}"
+
+    @property
+    def rate(self) -> int:
+        return self.sound.rate
+
+    def read(self, start: int, stop: int) -> Samples:
+        return self.sound.read(self.first + start, self.first + min(stop, self.frames))
+
+
+def part_of_sound(sound: Sound, start: int | float = 0.0, end: int | float | None = None) -> PartOfSound:
+    """The stretch from `start` to `end`, in seconds, or to where the recording ends."""
+    first, last = round(start * sound.rate), sound.frames if end is None else round(end * sound.rate)
+    if first >= sound.frames:
+        raise DataError(f"{sound.name} is {clock(sound.frames / sound.rate)} long and has nothing from {start:g} s on")
+    return PartOfSound(sound, first, max(1, min(last, sound.frames) - first))
+
+
 def _mixed(
     sound: "WavSound | OtherSound", frames: int, channels: int, block: Callable[[int], Float[np.ndarray, "N C"]]
 ) -> Samples:

@@ -40,6 +40,10 @@ def look_at_checkpoint(
     options, name = options or LookOptions(), Path(directory).name
     directory = checkpoint(str(directory), tell=tell)
     model, tokenizer = _loaded(directory, device, tell)
+    if (options.start, options.end) != (None, None):
+        raise ConfigError(
+            "start and end are for sounds, which a run hears: import the checkpoint with `regard import hf`"
+        )
     if options.edits or options.history or options.features:
         raise ConfigError(
             "edits, a history and features of units are for runs: import the checkpoint with `regard import hf`"

@@ -59,6 +59,8 @@ def document(run: Run, texts: Sequence[Any], options: LookOptions | None = None,
         raise ConfigError(f"{searched[0]} is for a search; looking into a run for {task.name} searches for nothing")
     if options.targets and not (task.searches or task.takes_targets):
         raise ConfigError(f"targets are for translations; a run for {task.name} has none")
+    if (options.start, options.end) != (None, None) and not task.hears:
+        raise ConfigError(f"start and end are for sounds; a run for {task.name} looks at whole inputs")
 
     def look(options: LookOptions) -> Document:
         return task.look(run, texts, options, **decode)

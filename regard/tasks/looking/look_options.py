@@ -31,7 +31,8 @@ class LookOptions:
     `vectors` are queries, keys and values: kept where there is room unless said. With `edits`, every head is masked in
     turn to see what becomes of the output; with `history`, every head is measured at every checkpoint. `told` is called
     with their progress: how many are done, and of how many. `features` are names and regular expressions: units of a
-    recurrence are compared with what matches, beside what they are compared with anyway.
+    recurrence are compared with what matches, beside what they are compared with anyway. Of sounds, the part from
+    `start` to `end` is looked at, in seconds.
     """
 
     names: tuple[str, ...] = ("*",)
@@ -42,6 +43,14 @@ class LookOptions:
     history: bool = False
     told: Callable[[int, int], None] | None = None
     features: Mapping[str, str] = field(default_factory=dict)
+    start: int | float | None = None
+    end: int | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and not 0 <= self.start < float("inf"):
+            raise ConfigError(f"start={self.start} must not be negative: it is in seconds")
+        if self.end is not None and not (self.start or 0.0) < self.end < float("inf"):
+            raise ConfigError(f"end={self.end} must be after start={self.start or 0.0}: both are in seconds")
 
     def chosen(self, model: nn.Module) -> list[str]:
         """The attentions asked for, in the model's order; of a recurrent model there may be none."""

@@ -10,7 +10,7 @@ import torch
 
 from regard.config import Setting
 from regard.data.audio.log_mel import log_mel
-from regard.data.audio.sound import Sound, clock, read_sound, write_wav
+from regard.data.audio.sound import Sound, clock, part_of_sound, read_sound, write_wav
 from regard.data.audio.transcripts import sound_frames
 from regard.errors import DataError
 from regard.look.document import Document, Feature, Sentence, Side, SoundTrack
@@ -31,16 +31,12 @@ Heard = tuple[Sound, np.ndarray, np.ndarray, WrittenTranscript]
 def sound_document(run: Run, sounds: Sequence[Any], options: LookOptions, **decode: Setting) -> Document:
     """Each sound with its transcript, written or given. Attention is read by teacher forcing, which sees the same."""
     transcriber = run.transcriber
-    read = transcriber.read(list(sounds))
+    read = wanted_parts(transcriber.read(list(sounds)), options)
     targets = given_targets(options, len(read), "sound")
     config, found = run.decode_config(**decode), []
     for sound, target in zip(read, targets, strict=True):
-        seconds = sound.frames / sound.rate
-        if seconds > transcriber.longest:
-            raise DataError(
-                f"{sound.name} is {clock(seconds)} long, and {clock(transcriber.longest)} are read at a time: "
-                "look at a part of it"
-            )
+        if sound.frames / sound.rate > transcriber.longest:
+            raise too_long(sound, transcriber.longest)
         samples = read_sound(sound, transcriber.mel.rate)
         frames = sound_frames(samples, transcriber.mel)
         best = transcriber.decode([frames], config)[0][0] if target is None else transcriber.given(target)
@@ -50,6 +46,21 @@ def sound_document(run: Run, sounds: Sequence[Any], options: LookOptions, **deco
         return transcriber.decode([frames], config)[0][0].text
 
     return looked(run, [_sound(run, one, options, again) for one in found])
+
+
+def wanted_parts(sounds: Sequence[Sound], options: LookOptions) -> list[Sound]:
+    """The part of each sound that is asked for."""
+    if (options.start, options.end) == (None, None):
+        return list(sounds)
+    return [part_of_sound(sound, options.start or 0.0, options.end) for sound in sounds]
+
+
+def too_long(sound: Sound, longest: float) -> DataError:
+    """What is said of a sound of which a page cannot show all."""
+    return DataError(
+        f"{sound.name} is {clock(sound.frames / sound.rate)} long, and {clock(longest)} are read at a time: look at a "
+        "part of it, from start to end in seconds"
+    )
 
 
 def _sound(run: Run, heard: Heard, options: LookOptions, again: Any) -> tuple[Sentence, str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Setting
-from regard.data.audio.sound import Sound, clock, read_sound, write_wav
+from regard.data.audio.sound import Sound, read_sound, write_wav
 from regard.errors import DataError
 from regard.look.document import AttentionMap, Document, Sentence, Side, SoundTrack
 from regard.look.packed_arrays import png_address
@@ -18,7 +18,7 @@ from regard.models.whisper import STRIDE
 from regard.nn.attention import ACROSS, WITHIN
 from regard.tasks.cross_attention import piece_spans
 from regard.tasks.looking.look_options import LookOptions, left_out_note
-from regard.tasks.looking.sound_runs import waveform
+from regard.tasks.looking.sound_runs import too_long, wanted_parts, waveform
 from regard.tasks.looking.steps import Judged, candidates, decoding, edited, looked, piece_names
 from regard.tasks.run import Run
 from regard.text.whisper_tokens import HOP, RATE, SECONDS
@@ -30,7 +30,7 @@ PIECES = 300
 def whisper_document(run: Run, sounds: Sequence[Any], options: LookOptions, **decode: Setting) -> Document:
     """Each sound with its transcript, written or given. Attention is read by teacher forcing, which sees the same."""
     transcriber = run.transcriber
-    read = transcriber.read(list(sounds))
+    read = wanted_parts(transcriber.read(list(sounds)), options)
     if not read:
         raise DataError("nothing to look at: no sound was given")
     targets = [None] * len(read) if options.targets is None else options.targets
@@ -38,10 +38,7 @@ def whisper_document(run: Run, sounds: Sequence[Any], options: LookOptions, **de
         raise DataError(f"{len(targets)} targets for {len(read)} sounds; give one each")
     for sound in read:
         if transcriber.windows(sound).long:
-            raise DataError(
-                f"{sound.name} is {clock(sound.frames / sound.rate)} long, and {clock(transcriber.longest)} are read "
-                "at a time: look at a part of it"
-            )
+            raise too_long(sound, transcriber.longest)
     pairs = zip(read, targets, strict=True)
     return looked(run, [_sound(run, sound, target, options, decode) for sound, target in pairs])
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.tasks.verbs.spec import Asked, Between, RequestLimits, SamplingOptions, WrittenText, option
+from regard.tasks.verbs.spec import Asked, Between, RequestLimits, SamplingOptions, WrittenText, option, read_each
 from regard.tasks.verbs.writing import ScoresDisplay, ToWrite, WritingRequest, WritingVerb, sent_file
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 SERVED_PIXELS = 1 << 24
 """Pixels of an image that a server takes: a small body may claim to hold any number of them."""
+
+SERVED_BODY = 16 << 20
+"""Bytes of a request, unless said: a photograph of 12 MB, in base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class WriteCaptions(WritingVerb[CaptionRequest, CaptionedImage]):
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         reader = run.captioner.reader
-        return reader.file(file) if file else iter(reader.arguments(list(words)))
+        return reader.file(file) if file else read_each(words, lambda word: reader.arguments([word]))
 
     def leading(self, result: CaptionedImage) -> tuple[str, ...]:
         return (result.image,)
@@ -93,5 +96,7 @@ CAPTION = WriteCaptions(
     engine="captioner",
     outputs="captions",
     unit="images",
+    body=SERVED_BODY,
+    reads_files=True,
     reads_standard_input=False,
 )

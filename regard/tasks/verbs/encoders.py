@@ -17,6 +17,7 @@ from regard.tasks.verbs.spec import (
     check_characters,
     check_count,
     option,
+    read_each,
     unsaid,
 )
 
@@ -102,7 +103,9 @@ class Classify(OfTexts[ClassifyRequest, Classified]):
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         classifier = run.classifier()
-        return classifier.file(file) if file else iter(classifier.arguments(list(words)))
+        if file or classifier.pairs:
+            return classifier.file(file) if file else iter(classifier.arguments(list(words)))
+        return read_each(words, lambda word: classifier.arguments([word]))
 
     def show(self, result: Classified, display: object = None) -> str:
         # A text is known from its place; an image, of a folder perhaps, by its name.
@@ -127,6 +130,7 @@ CLASSIFY = Classify(
     request=ClassifyRequest,
     items="input",
     result=Classified,
+    reads_files=True,
     reads_standard_input=False,
 )
 

@@ -7,10 +7,11 @@ its schema and its limits. Nothing here imports torch, so that help is instant.
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
 from regard.config import Dataclass, JsonObject
-from regard.errors import ConfigError, TooLarge
+from regard.errors import ConfigError, DataError, SomeRefused, TooLarge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,6 +230,22 @@ Told = Sequence[tuple[Asked, Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RefusedInput:
+    """One of several inputs of a command that cannot be read or answered: what it is called, and why."""
+
+    name: str
+    error: DataError
+
+    @classmethod
+    def of(cls, item: Any, error: DataError) -> "RefusedInput":
+        """An input as a command line or `Verb.check` gave it."""
+        called = item if isinstance(item, str | PathLike) else getattr(item, "name", "")
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], bytes):
+            called = item[0]
+        return cls(str(called), error.with_traceback(None))  # whose frames would keep what was read
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
     """How many tokens a model reads for an input, and how many it may write."""
 
@@ -261,12 +278,17 @@ class Verb(Generic[Request, Result]):
     """What is counted."""
     reads_standard_input: bool = True
     """Whether the command takes lines of standard input where it is given nothing."""
+    reads_files: bool = False
+    """Whether inputs are files: one that cannot be read is then told of by its command, and the others are answered.
+    Where inputs are texts, one that is refused ends it all."""
     files: tuple[str, ...] = ()
     """Options of the command that name line-aligned files, given together instead of --input: `inputs` has them all."""
     ensembles: bool = False
     """Whether several runs do it together: the command then takes --with."""
     engines: bool = False
     """Whether its command lets another engine than torch decode."""
+    body: int = 1 << 20
+    """Bytes that a request over HTTP may have where the server is not told: enough for what is usually sent."""
     needs: str = ""
     """What a model must have to be asked it, where not all models of its tasks do."""
 
@@ -321,10 +343,23 @@ class Verb(Generic[Request, Result]):
         nothing is under way and nothing more can be pulled.
         """
         while asked := list(pull()):
-            yield list(zip(asked, self.together(run, asked, gone), strict=True))
+            yield list(zip(asked, self._apart(run, asked, gone), strict=True))
+
+    def _apart(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> Sequence[Any]:
+        """A result for each, or its error: where some fail together, halves are tried until those are found."""
+        try:
+            return self.together(run, asked, gone)
+        except DataError as error:
+            if not self.reads_files:
+                raise
+            if len(asked) == 1:
+                return [error]
+        middle = len(asked) // 2
+        return [*self._apart(run, asked[:middle], gone), *self._apart(run, asked[middle:], gone)]
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> Sequence[Any]:
-        """A result for each of these, whose requests have one key: for a verb that answers by whole batches."""
+        """A result for each of these, whose requests have one key: for a verb that answers by whole batches. What
+        cannot be read or answered has its error in the place of a result, or is found out where one is raised."""
         options = self.options(asked[0].request)
         return run.task.methods[self.name](run, [one.item for one in asked], **options)
 
@@ -342,7 +377,8 @@ class Verb(Generic[Request, Result]):
     def inputs(self, run: "Run", words: Iterable[str], file: Any) -> Iterator[Any]:
         """What a command line gives, one by one: its words, or the lines of standard input, or those of a file.
 
-        `file` is a path, or None; where the verb's `files` were given, their paths.
+        `file` is a path, or None; where the verb's `files` were given, their paths. In the place of an input that
+        cannot be read there may be a `RefusedInput`: the others are answered all the same.
         """
         return (self.read(line) for line in lines_of(words, file) if line.strip())
 
@@ -385,14 +421,48 @@ class Verb(Generic[Request, Result]):
 
 
 def answers(
-    verb: Verb, run: "Run", pull: Pull, gone: Callable[[Asked], bool] = lambda asked: False
+    verb: Verb, run: "Run", pull: Pull, gone: Callable[[Asked], bool] = lambda asked: False, *, refuse: bool = False
 ) -> Iterator[tuple[Asked, Any]]:
-    """What becomes of requests as it comes; a request that fails ends it all."""
+    """What becomes of requests as it comes; one that fails ends it all, or with `refuse` is a `RefusedInput` where it
+    is a file that cannot be read."""
     for told in verb.answer(run, pull, gone=gone):
         for asked, one in told:
+            if refuse and verb.reads_files and isinstance(one, DataError):
+                yield asked, RefusedInput.of(asked.item, one)
+                continue
             if isinstance(one, BaseException):
                 raise one
             yield asked, one
+
+
+def check_each(verb: Verb, run: "Run", request: Any, items: Sequence[Any]) -> list[Any]:
+    """Inputs ready to be answered, as `Verb.check` gives them; a `RefusedInput` in the place of a file that is not."""
+    if not verb.reads_files:
+        return list(verb.check(run, request, items))
+    whole = [item for item in items if not isinstance(item, RefusedInput)]
+    try:
+        made = iter(verb.check(run, request, whole) if whole else ())
+    except DataError as error:
+        if len(whole) == 1:
+            made = iter([RefusedInput.of(whole[0], error)])
+        else:  # one of them is the cause
+            made = (check_each(verb, run, request, [item])[0] for item in whole)
+    return [item if isinstance(item, RefusedInput) else next(made) for item in items]
+
+
+def refused_record(verb: Verb, refused: RefusedInput, *, as_json: bool) -> str:
+    """What stands in the place of a result: a blank line, or a record with the `error`."""
+    import json
+
+    named = {verb.items: refused.name} if refused.name else {}
+    return json.dumps({**named, "error": str(refused.error)}, ensure_ascii=False) if as_json else ""
+
+
+def some_refused(verb: Verb, refused: int, total: int) -> SomeRefused:
+    """What is said in the end where some inputs were refused."""
+    were = "was" if refused == 1 else "were"
+    rest = "the others are answered" if refused < total else "none is answered"
+    return SomeRefused(f"{refused:,} of {total:,} {verb.unit} {were} refused; {rest}")
 
 
 def ask(verb: Verb[Request, Result], run: "Run", request: Request, items: Sequence[Any] | None = None) -> list[Result]:
@@ -425,12 +495,22 @@ def given(request: Dataclass, *leave: str) -> JsonObject:
     return {name: value for name, value in values if name not in leave and value is not None}
 
 
+def read_each(words: Iterable[str], read: Callable[[str], Iterable[Any]]) -> Iterator[Any]:
+    """What `read` finds under each of these names, a file or a folder; a `RefusedInput` where it finds nothing."""
+    for word in words:
+        try:
+            if not word.strip():  # which would be the folder that the command is run in
+                raise DataError("a name of a file or folder is empty")
+            yield from read(word)
+        except DataError as error:
+            yield RefusedInput(word, error)
+
+
 def lines_of(words: Iterable[str], file: "Path | None") -> Iterable[str]:
     """The words of a command line, or the lines of the file that it names."""
     if file is None:
         return words
     from regard.data import TextFiles
-    from regard.errors import DataError
 
     if not file.exists():
         raise DataError(f"no such file: {file}")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.errors import ConfigError, TooLarge
+from regard.errors import ConfigError, DataError, TooLarge
 from regard.tasks.verbs.spec import (
     Asked,
     Between,
@@ -15,6 +15,7 @@ from regard.tasks.verbs.spec import (
     check_constraints,
     check_count,
     option,
+    read_each,
     said_if_given,
     search_rows,
 )
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 SERVED_SECONDS = 600.0
 """Of a sound that a server takes: a small body may claim to hold any number of them."""
+
+SERVED_BODY = 26 << 20
+"""Bytes of a request, unless said: as many seconds at 16,000 samples of 16 bits per second, in base64."""
 
 SHORTEST_PIECE = 0.1
 """Seconds of a piece that a long sound is read in."""
@@ -171,16 +175,26 @@ class WriteTranscripts(WritingVerb[TranscribeRequest, SoundTranscripts]):
 
     def write(
         self, run: "Run", asked: Sequence[Asked], *, numbers: Sequence[int], gone: Callable[[int], bool]
-    ) -> Sequence[Sequence[WrittenTranscript]]:
+    ) -> Sequence[Any]:
         first, sounds = asked[0].item, [one.item.given for one in asked]
-        return run.transcriber.transcribe(sounds, first.config, **dict(first.options), numbers=numbers, gone=gone)
+        refused: dict[int, DataError] = {}
+        how = {**dict(first.options), "numbers": numbers, "gone": gone, "refused": refused}
+        found = run.transcriber.transcribe(sounds, first.config, **how)
+        return [refused.get(place, best) for place, best in enumerate(found)]
 
     def result_of(self, asked: Asked, best: Sequence[WrittenTranscript]) -> SoundTranscripts:
         sound = asked.item.given
         return SoundTranscripts(sound=sound.name, seconds=round(sound.frames / sound.rate, 3), transcripts=tuple(best))
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
-        return run.transcriber.arguments(words, file)
+        if file is None:
+            return read_each(words, lambda word: run.transcriber.arguments([word]))
+        from pathlib import Path
+
+        from regard.data.audio.transcripts import sound_paths
+        from regard.data.formats import lines
+
+        return read_each(filter(str.strip, lines(file)), lambda name: sound_paths(Path(name)))
 
     def show(self, result: SoundTranscripts, display: TranscribeDisplay | None = None) -> str:
         lines = []
@@ -268,5 +282,7 @@ TRANSCRIBE = WriteTranscripts(
     outputs="transcripts",
     apart=OPTIONS,
     unit="sounds",
+    body=SERVED_BODY,
+    reads_files=True,
     reads_standard_input=False,
 )

@@ -119,19 +119,22 @@ class WritingVerb(Verb[Request, Result]):
         config = asked.item.config
         return Cost(self.places(run, asked.item), search_rows(config) * config.max_len)
 
-    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Result]:
+    def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Any]:
         found = self.write(
             run,
             asked,
             numbers=[one.number for one in asked],  # what is sampled goes by an input's number in its own request
             gone=lambda place: gone(asked[place]),
         )
-        return [self.result_of(one, best) for one, best in zip(asked, found, strict=True)]
+        return [
+            best if isinstance(best, DataError) else self.result_of(one, best)
+            for one, best in zip(asked, found, strict=True)
+        ]
 
     def write(
         self, run: "Run", asked: Sequence[Asked], *, numbers: Sequence[int], gone: Callable[[int], bool]
-    ) -> Sequence[Sequence[Any]]:
-        """The outputs of each input, best first."""
+    ) -> Sequence[Any]:
+        """The outputs of each input, best first; the `DataError` of one that could not be read to its end."""
         inputs = [one.item.given for one in asked]
         return self.writer(run).write(inputs, asked[0].item.config, numbers=numbers, gone=gone)
 
