@@ -148,8 +148,6 @@ def train(
                     start=start,
                     overrides=tuple(settings or ()),
                 )
-                for line in planned.lines() if own_rank() == 0 else ():
-                    progress.say(line)
                 train_run(planned, out, reports, fit_memory=fit, verify=not no_verify)
                 if own_rank() == 0:
                     print(out)
