@@ -244,7 +244,7 @@ class TrainingRun:
         options, begun = self.config.train, self.progress.step
         self.checkpointer = replace(self.checkpointer, settings=self.config.to_mapping())
         if self._done():
-            self.report.say(f"the run is finished: {begun} steps")
+            self.report.say(f"the run is finished: {begun} steps{self._why_early()}")
             ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
             if ending.rewritten:
                 self.report.say("its model was not yet the one to use and has been written")
@@ -266,6 +266,8 @@ class TrainingRun:
             raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
         if self.sharded is None:
             self.processes.spread(list(weights_of(self.model).values()))
+        if options.patience and self.processes.rank == 0 and self.prepared.validation() is None:
+            self._warn(f"train.patience={options.patience} never stops this run: there is nothing to validate on")
         if options.shard and self.sharded is None:
             self._warn("train.shard=true changes nothing here: one process alone keeps all")
         log: Log | NoLog = NoLog()
@@ -282,6 +284,8 @@ class TrainingRun:
                 memory_errors(self._less_memory),
             ):
                 self._loop(log, stop)
+            if early := self._why_early():
+                self.report.say(f"stopped early at step {self.progress.step} of {options.steps}{early}")
             if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
         except KeyboardInterrupt:
@@ -372,9 +376,24 @@ class TrainingRun:
         return self.made
 
     def _done(self) -> bool:
-        options = self.config.train
-        tired = bool(options.patience) and self.progress.stale >= options.patience
-        return self.progress.step >= options.steps or tired
+        return self.progress.step >= self.config.train.steps or self._is_tired()
+
+    def _is_tired(self) -> bool:
+        """Whether as many validations as `train.patience` says were not better."""
+        return bool(self.config.train.patience) and self.progress.stale >= self.config.train.patience
+
+    def _why_early(self) -> str:
+        """Why a run has ended before its last update, and what would let it go on; empty where it has not."""
+        options, progress = self.config.train, self.progress
+        if progress.step >= options.steps or not self._is_tired():
+            return ""
+        times = "validation" + "s" * (progress.stale != 1)
+        kept = options.choose == "best" or options.average_last > 1
+        hint = "" if kept else f"; train.choose=best would have kept the weights of step {progress.best_step}"
+        return (
+            f": {progress.stale} {times} without a better {options.select_by} than at step {progress.best_step} "
+            f"(train.patience={options.patience}); to go on, resume with a higher one{hint}"
+        )
 
     def _stream(self, position: Position) -> Stream:
         """The run's batches, or of several processes this one's shares of them."""
