@@ -150,7 +150,7 @@ def _train(
     plan: Plan | None = None,
 ) -> Run:
     began = time.monotonic()
-    _check_free(directory)
+    check_free(directory)
     config.check()
     if config.train.start_from == "":
         raise ConfigError(
@@ -168,7 +168,7 @@ def _train(
         processes.first_works() as tell,
         whole_or_nothing(directory, is_begun, partial(warn, report)),
     ):  # as a long preparation may be
-        _check_free(directory)  # another process may have been faster
+        check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
         config = prepared.config = _with_steps(config, prepared)
         if adjust is not None:
@@ -201,7 +201,8 @@ def _with_steps(config: RunConfig, prepared: Prepared) -> RunConfig:
     return replace(config, train=replace(options, steps=max(1, math.ceil(batches / options.accumulate))))
 
 
-def _check_free(directory: Path) -> None:
+def check_free(directory: Path) -> None:
+    """Refuse a directory that holds a run."""
     if (directory / CONFIG).exists():
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
 
