@@ -10,7 +10,7 @@ run.look(["I am a student."]).save("attention.html")
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import ConfigError, DataError, Diverged, RegardError, RunError
+from regard.errors import ConfigError, DataError, Diverged, RegardError, RegardWarning, RunError
 from regard.moved import keep_old_names
 
 if TYPE_CHECKING:  # what `__getattr__` finds, for checkers of types and editors
@@ -53,6 +53,7 @@ __all__ = [
     "Diverged",
     "LiveCurves",
     "RegardError",
+    "RegardWarning",
     "Run",
     "RunConfig",
     "RunError",

@@ -1,8 +1,11 @@
 """What a user can cause and can fix. Everything else is a bug and keeps its traceback."""
 
 import difflib
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class RegardError(Exception):
@@ -50,6 +53,26 @@ class ProcessLost(RegardError):
     """One of several processes has died, failed or does not answer, and with it all end."""
 
     exit_code = 75  # as in sysexits.h: try again
+
+
+class RegardWarning(UserWarning):
+    """What is not as it was asked for or as it should be, where the work goes on: rows that are left out, outputs that
+    are cut, a training that goes badly."""
+
+
+def warn(text: str) -> None:
+    """Warn whoever called regard, at the line of theirs that did."""
+    place, frame = str(Path(__file__).parent), sys._getframe(1)
+    where = frame
+    while frame is not None:
+        where = frame if frame.f_code.co_filename.startswith(place) else where
+        frame = frame.f_back
+    where = where.f_back or where
+    names = where.f_globals
+    seen = names.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(
+        text, RegardWarning, where.f_code.co_filename, where.f_lineno, names.get("__name__"), registry=seen
+    )
 
 
 @contextmanager

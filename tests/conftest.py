@@ -1,5 +1,6 @@
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.numbers)
         if name.startswith(KERNELS):
             item.add_marker(pytest.mark.kernels)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol():
+    """What trainings of toys are warned of, such as a loss that does not fall, is no fault of a test: those that are
+    about it ask with `pytest.warns`. Other warnings are errors."""
+    from regard.errors import RegardWarning
+
+    warnings.filterwarnings("ignore", category=RegardWarning)
+    return (yield)
 
 
 @pytest.fixture

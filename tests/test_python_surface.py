@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,72 @@ def test_heads_are_told_as_a_table(run, monkeypatch):
     assert "previous" in found._repr_html_()
 
 
+def messages(caught):
+    return [str(one.message) for one in caught if issubclass(one.category, regard.RegardWarning)]
+
+
+def test_without_a_report_rows_that_are_lost_are_warned_of_at_the_callers_line(tmp_path):
+    rows = data([*PAIRS, ("Thanks.", "")], valid=[*PAIRS[:2], ("", "Merci.")])
+    with pytest.warns(regard.RegardWarning) as caught:
+        regard.train("tiny", data=rows, out=tmp_path / "run", **SMALL)
+    lost, held_out, *_ = messages(caught)
+    assert re.fullmatch(r"24 pairs \(.*\); 1 skipped with a blank side", lost)
+    assert re.fullmatch(r"validation: 2 pairs \(.*\); 1 skipped with a blank side", held_out)
+    assert not any(one.filename.startswith(str(Path(regard.__file__).parent)) for one in caught)
+
+
+def test_without_a_report_a_plan_a_guard_rail_a_guess_and_damage_are_warned_of(tmp_path):
+    rows = [{"english": one, "french": other} for one, other in PAIRS]
+    twice = {**SMALL, "train": {**BRIEF, "save_every": 1}}
+    with pytest.warns(regard.RegardWarning) as caught:
+        regard.train("tiny", data=data(rows), out=tmp_path / "guessed", **twice)
+    assert messages(caught) == ["columns: data.source=english, data.target=french"]
+    (tmp_path / "guessed/checkpoints/step-2/model.safetensors").write_bytes(b"")
+    with pytest.warns(regard.RegardWarning, match="step-2 is set aside"):
+        regard.resume(tmp_path / "guessed")
+    frozen = {**BRIEF, "steps": 60, "warmup": 60, "learning_rate": 1e-12}
+    with pytest.warns(regard.RegardWarning, match="loss not falling") as caught:
+        regard.train(data=PAIRS, valid=PAIRS[:2], out=tmp_path / "planned", model=NARROW, train=frozen)
+    assert any(one.startswith("note: there are 24 rows: too few") for one in messages(caught))
+
+
+def test_a_report_hears_warnings_by_warn_or_else_by_say(tmp_path):
+    class Says:
+        def __init__(self):
+            self.said = []
+
+        def say(self, text):
+            self.said.append(text)
+
+        def progress(self, what, pairs): ...
+        def step(self, values, total): ...
+        def validation(self, values): ...
+
+    class Warns(Says):
+        def warn(self, text):
+            self.said.append(f"! {text}")
+
+    for kind, mark in ((Says, ""), (Warns, "! ")):
+        heard = kind()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", regard.RegardWarning)
+            regard.train("tiny", data=data([*PAIRS, ("", "x")]), out=tmp_path / kind.__name__, report=heard, **SMALL)
+        assert any(one.startswith(f"{mark}24 pairs") for one in heard.said)
+
+
+def test_evaluating_warns_of_what_is_left_out_and_cut(run):
+    with pytest.warns(regard.RegardWarning) as caught:
+        regard.evaluate(run, [*PAIRS[:2], ("", "Merci.")], beam=1, max_len=1)
+    left, cut = messages(caught)
+    assert left == "1 of 3 pairs have a blank side and are left out"
+    assert cut.startswith("2 of 2 outputs were cut")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regard.evaluate(run, [*PAIRS[:2], ("", "Merci.")], beam=1, max_len=1, say=None)
+    with pytest.raises(regard.DataError, match="item 2 to evaluate on is no pair of a source and a target: 'Thanks"):
+        regard.evaluate(run, [PAIRS[0], "Thanks."])
+
+
 def test_every_public_name_is_listed_and_found():
     assert {*regard.__all__, "nn", "serve", "look", "data"} <= {*dir(regard)}
     for name in dir(regard):
@@ -264,8 +331,10 @@ def test_live_curves_are_a_report(monkeypatch):
     assert "&lt;pairs&gt;" in shown[-1]
     for step in (1, 2):
         live.step({"step": step, "loss": 3.0 / step}, 2)
+    live.warn("3 <rows> were skipped")
     live.validation({"step": 2, "loss": 2.0})
     assert "update 2 of 2" in shown[-1]
+    assert "3 &lt;rows&gt; were skipped" in shown[-1]
     assert shown[-1].count("<polyline") + shown[-1].count("<path") >= 2
     monkeypatch.setitem(sys.modules, "IPython.display", None)
     with pytest.raises(regard.ConfigError, match="notebook"):

@@ -126,7 +126,8 @@ def in_the_terminal(chart: Chart, wide: int = WIDE, tall: int = TALL) -> str:
 class LiveCurves:
     """Shows in a notebook how a training goes, while it goes: `regard.train(..., report=regard.LiveCurves())`.
 
-    It is a `Report`: its curves are redrawn with every logged step and every validation, and stay when it ends.
+    It is a `Report`: its curves are redrawn with every logged step and every validation, and stay when it ends. What is
+    warned of stays below them.
     """
 
     def __init__(self, values: Sequence[str] = ("loss",)) -> None:
@@ -135,11 +136,15 @@ class LiveCurves:
         except ImportError:
             raise ConfigError("LiveCurves is for notebooks and needs IPython: pip install 'regard[notebook]'") from None
         self.values, self.records, self.total = tuple(values), list[JsonObject](), 0
-        self._said, self._html = "", HTML
+        self._said, self._html, self.warnings = "", HTML, list[str]()
         self._shown = display(HTML(""), display_id=True)
 
     def say(self, text: str) -> None:
         self._said = text
+        self._show()
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
         self._show()
 
     def progress(self, what: str, pairs: int) -> None:
@@ -161,7 +166,9 @@ class LiveCurves:
         known = {name for one in self.records for name in one if _is_number(one[name])}
         charts = [plot(_chart(value, logs)) for value in self.values if value in known]
         where = f"update {self.records[-1]['step']:,} of {self.total:,}" if self.records and self.total else self._said
-        return f"<style>{STYLE}</style><p>{escape(where)}</p>{''.join(charts)}"
+        warned = "".join(f"<li>{escape(text)}</li>" for text in self.warnings)
+        notes = f"<ul>{warned}</ul>" if warned else ""
+        return f"<style>{STYLE}</style><p>{escape(where)}</p>{''.join(charts)}{notes}"
 
     def _show(self) -> None:
         if self._shown is not None:

@@ -119,6 +119,7 @@ def train(
     from regard import train as train_run
     from regard.cli.progress import TrainingProgress
     from regard.errors import ConfigError
+    from regard.trainer.trainer import check_free
     from regard.training.processes import own_rank, said_once
 
     with said_once(), TrainingProgress() as progress:
@@ -140,6 +141,7 @@ def train(
                     "--minutes is for training without a preset: elsewhere set train.steps or train.epochs"
                 )
             if plans:
+                check_free(out)  # before a long look at the data
                 planned = make_plan(
                     data or (),
                     valid=valid or (),
@@ -148,8 +150,6 @@ def train(
                     start=start,
                     overrides=tuple(settings or ()),
                 )
-                for line in planned.lines() if own_rank() == 0 else ():
-                    progress.say(line)
                 train_run(planned, out, reports, fit_memory=fit, verify=not no_verify)
                 if own_rank() == 0:
                     print(out)

@@ -13,7 +13,7 @@ from jaxtyping import Int32, Int64, UInt
 
 from regard import config as settings
 from regard.data.prepared_cache import AppendedFiles, cached, opened, stored, token_dtype, write_meta
-from regard.data.readers import Corpus
+from regard.data.readers import Corpus, SplitPairs
 from regard.data.shards import Cursor, Unchanged, chunks_from, files_read, shards_by_corpus
 from regard.errors import ConfigError, DataError
 from regard.text import Vocabularies
@@ -38,6 +38,11 @@ class Counts:
     truncated: int
     source_tokens: int
     target_tokens: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every pair was kept, and none was cut."""
+        return not (self.blank or self.overlong or self.truncated)
 
     def describe(self) -> str:
         """One line for a person: what was kept, and what was not and why."""
@@ -216,6 +221,12 @@ class _Preparation:
                 if self.progress is not None:
                     self.progress(done.read)
         kept = sum(done.kept)
+        if not done.read and isinstance(split := self.corpus, SplitPairs):
+            side = "held out to validate on" if split.held_out else "left to train on"
+            raise DataError(
+                f"no pair is {side}: data.held_out={split.share:g} sets sources aside, each with all its targets, and "
+                f"these are too few or alike; give more pairs, or files to validate on"
+            )
         if not kept:
             raise DataError(
                 f"none of {done.read} pairs can be used: {done.blank} have a blank side, {done.overlong} exceed "

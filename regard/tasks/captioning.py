@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -34,6 +35,7 @@ from regard.tasks.spec import (
     Report,
     check_columns,
     check_length,
+    warn,
 )
 from regard.tasks.translation_metrics import check_tokenizer
 from regard.tasks.verbs.caption import WrittenCaption, sent_images
@@ -183,7 +185,7 @@ class CaptioningRun(WritingRun):
             for image, captions in enumerate(given.captions)
             for caption in (captions[:1] if data.scenes else captions)
         )
-        return text_rows(texts, self.vocabularies, data, self.report.say, "caption")
+        return text_rows(texts, self.vocabularies, data, partial(warn, self.report), "caption")
 
 
 def pixels_of(store: "ImageStore | DrawnScenes") -> Any:

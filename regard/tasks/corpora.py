@@ -344,9 +344,24 @@ def world_held_out(part: Part, source: str = "en", count: int | None = None, gra
     return WorldCorpus(WORLD_HELD_OUT if count is None else count, 0, part, source, grammar)
 
 
-def full_pairs(corpus: Iterable[tuple[str, str]], limit: int | None = None) -> list[tuple[str, str]]:
-    """The first `limit` pairs that have both sides."""
-    return list(islice((pair for pair in corpus if pair[0].strip() and pair[1].strip()), limit))
+def full_pairs(
+    corpus: Iterable[tuple[str, str]], limit: int | None = None, say: Say | None = None
+) -> list[tuple[str, str]]:
+    """The first `limit` pairs that have both sides; `say` is told of others that were passed over."""
+    blank = 0
+
+    def full() -> Iterator[tuple[str, str]]:
+        nonlocal blank
+        for source, target in corpus:
+            if source.strip() and target.strip():
+                yield source, target
+            else:
+                blank += 1
+
+    pairs = list(islice(full(), limit))
+    if blank and say is not None:
+        say(f"{blank:,} of {blank + len(pairs):,} pairs have a blank side and are left out")
+    return pairs
 
 
 def sides_of(sentence: ParallelSentence, source: str) -> tuple[tuple[str, str], tuple[Words, Words], Alignment]:

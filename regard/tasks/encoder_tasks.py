@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -47,7 +48,7 @@ from regard.tasks.probes import (
     labelled_text_probes,
 )
 from regard.tasks.run import Run, prepared_vocabularies
-from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Report, Say, Task, check_columns
+from regard.tasks.spec import MEASURING, OF_PAIRS, Measuring, Progress, Report, Say, Task, check_columns, warn
 from regard.text import Tokenizer
 from regard.text.encoder_inputs import EncoderInput, InputBuilder
 from regard.training.objectives import Objective
@@ -194,7 +195,7 @@ class LabelledTask(EncoderTask):
             raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
         report.say("reading the labelled texts")
         items = self.items_of(config, "train")
-        self.warn(items, report.say)
+        self.warn(items, partial(warn, report))
         texts = (text for item in items for text in texts_of(item))
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: train_shared_tokenizer(texts, config, report, masks=True), new=new
@@ -279,7 +280,11 @@ class LabelledRun(PreparedData):
         if self.train.cut:
             skipped += f"; of {self.train.cut:,} only the beginning is read (data.max_len={config.data.max_len})"
         rows = f"{len(self.train):,} row" + "s" * (len(self.train) != 1)
-        report.say(f"{rows} of {int(self.train.ids.lengths.sum()):,} tokens{skipped}")
+        told = f"{rows} of {int(self.train.ids.lengths.sum()):,} tokens{skipped}"
+        if skipped:
+            warn(report, told)
+        else:
+            report.say(told)
         longest = int(self.train.ids.lengths.max())
         if config.train.batch_tokens < longest:
             raise ConfigError(
@@ -287,6 +292,9 @@ class LabelledRun(PreparedData):
             )
         valid = task.items_of(config, "valid")
         self.valid = labelled_rows(config, valid, tokenizer, overlong="truncate") if valid else None
+        if self.valid is not None and self.valid.cut:
+            read = f"only the beginning is read (data.max_len={config.data.max_len})"
+            warn(report, f"validation: of {self.valid.cut:,} {read}")
         self.shown = (valid or [])[: config.train.validate_sentences]
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:

@@ -39,7 +39,7 @@ from regard.tasks.fine_tuning import known_labels
 from regard.tasks.looking.look_options import LookOptions
 from regard.tasks.probes import HeldOutData
 from regard.tasks.run import Run, absolute
-from regard.tasks.spec import MEASURING, Measuring, Report, Say, Task
+from regard.tasks.spec import MEASURING, Measuring, Report, Say, Task, warn
 from regard.tasks.verbs.spec import RefusedInput, read_each
 from regard.training.objectives import ImageClassification, Objective
 
@@ -374,7 +374,7 @@ class ImagesTask(Task):
 
     def prepare(self, config: RunConfig, directory: Path, report: Report, *, new: bool) -> tuple[RunConfig, ImagesRun]:
         """The images at one size; for a new run, with the classes and the mean colour that they have."""
-        train, valid = training_images(config, report.say)
+        train, valid = training_images(config, partial(warn, report))
         if new:
             config = absolute(with_classes(config, train))
         prepared = ImagesRun(config, train, valid, directory, report)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,6 +48,7 @@ from regard.tasks.spec import (
     Report,
     Say,
     check_length,
+    warn,
 )
 from regard.tasks.tagging import split_words
 from regard.tasks.verbs.parse import ParseTree
@@ -108,8 +109,8 @@ class ParsingRun(PreparedData):
     ) -> None:
         self.config, self.tokenizer, self.valid_trees = config, tokenizer, valid
         self.objective = TASK.objective(config)
-        self.train = self._rows(trees, report.say, "training")
-        self.valid = None if valid is None else self._rows(valid, report.say, "validation")
+        self.train = self._rows(trees, partial(warn, report), "training")
+        self.valid = None if valid is None else self._rows(valid, partial(warn, report), "validation")
         pieces, longest = self.train.pieces.lengths, int((self.train.pieces.lengths + self.train.target_lengths).max())
         report.say(
             f"{len(self.train):,} trees of {int(self.train.counts.sum()):,} words in {int(pieces.sum()):,} pieces, "

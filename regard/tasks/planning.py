@@ -22,7 +22,7 @@ from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
 from regard.tasks.config import RunConfig, make_config
-from regard.tasks.spec import TASKS, field_names
+from regard.tasks.spec import TASKS, Report, field_names, warn
 from regard.training.config import TrainConfig
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
@@ -207,6 +207,14 @@ class Plan:
             f"plan: {config.task}{kinds}; {shape}; on {self.machine}, {self.budget()}; the reasons are in {PLAN}"
         )
         return said
+
+    def tell(self, report: Report) -> None:
+        """Tell a report the plan in a few lines, and warn it of what may be wrong with the data."""
+        data, *notes, plan = self.lines()
+        report.say(data)
+        for note in notes:
+            warn(report, note)
+        report.say(plan)
 
     def budget(self) -> str:
         if self.minutes is None:

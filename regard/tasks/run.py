@@ -15,7 +15,7 @@ from regard import config as settings
 from regard.config import JsonObject, Setting
 from regard.decode.config import WITHOUT_BEAM, DecodeConfig
 from regard.digests import verifying
-from regard.errors import ConfigError, DataError, RunError, memory_errors, nearest
+from regard.errors import ConfigError, DataError, RunError, memory_errors, nearest, warn
 from regard.models.protocols import capabilities
 from regard.models.size_limits import check_sizes
 from regard.nn.quantized import quantize
@@ -400,14 +400,15 @@ def evaluate(
     *,
     out: Callable[[str], object] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] | None = warn,
     **options: object,
 ) -> JsonObject:
     """Scores of the run on `data`, by default the test set that its configuration names, as one JSON-ready object.
 
     `data` are names of files, or what the run's task reads them as: pairs, documents, images, problems. `options` are
     the task's own (`limit`, `stride`, `lowercase`, ...) and, where outputs are searched for, settings of the search,
-    such as `beam`. `out` is given each output as it is found; `say` hears what has to be said of the data.
+    such as `beam`. `out` is given each output as it is found; `say` hears what has to be said of the data and of
+    outputs that were cut, which by default is a `regard.RegardWarning`.
     """
     if not isinstance(run, Run):
         raise ConfigError(f"only a loaded run can be evaluated, regard.load(...), not {run!r:.60}")

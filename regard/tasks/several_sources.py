@@ -52,6 +52,7 @@ from regard.tasks.spec import (
     Say,
     check_columns,
     check_length,
+    warn,
 )
 from regard.tasks.verbs.spec import WrittenText
 from regard.tasks.writing import (
@@ -382,7 +383,7 @@ class SourcesRun(WritingRun):
         if left := len(found) - len(kept):
             if data.overlong == "refuse":
                 raise DataError(too_long_note(left, data.max_seconds, "too long"))
-            self.report.say(f"{part}: {too_long_note(left, data.max_seconds, 'left out, with their rows')}")
+            warn(self.report, f"{part}: {too_long_note(left, data.max_seconds, 'left out, with their rows')}")
         if not kept:
             raise DataError(f"no row has a sound as short as data.max_seconds={data.max_seconds:g}")
         return kept
@@ -431,7 +432,7 @@ class SourcesRun(WritingRun):
             targets.append(tokens)
         if long and say:
             done = "left out" if data.overlong == "skip" else "cut"
-            self.report.say(f"{long:,} rows with a text of more than data.max_len={data.max_len} tokens are {done}")
+            warn(self.report, f"{long:,} rows with a text of more than data.max_len={data.max_len} tokens are {done}")
         if not given:
             raise DataError(f"no row is as short as data.max_len={data.max_len} tokens")
         return given, np.array(sizes, dtype=np.int32), Rows.of(targets, target.pad)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from regard import errors
 from regard.config import JsonObject, Setting
 from regard.errors import ConfigError, RunError
 from regard.plugins import Registry
@@ -461,8 +462,36 @@ class FollowsCounts(Protocol):
     def counted(self, what: str, done: int, total: int) -> None: ...
 
 
+@runtime_checkable
+class FollowsWarnings(Protocol):
+    """A report that wants to hear apart from the rest what is not as it was asked for or as it should be: rows that are
+    left out, settings that change nothing, a training that goes badly. Others are told it by `say`."""
+
+    def warn(self, text: str) -> None: ...
+
+
+def warn(report: Report, text: str) -> None:
+    """Tell a report of something that is not as it was asked for or as it should be."""
+    (report.warn if isinstance(report, FollowsWarnings) else report.say)(text)
+
+
 class Silence:
     """Hears everything and shows nothing."""
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, what: str, pairs: int) -> None: ...
+
+    def step(self, values: Mapping[str, Any], total: int) -> None: ...
+
+    def validation(self, values: Mapping[str, Any]) -> None: ...
+
+
+class OnlyWarnings:
+    """Who is told where no report is given: warnings become `regard.RegardWarning`, and the rest is not shown."""
+
+    def warn(self, text: str) -> None:
+        errors.warn(text)
 
     def say(self, text: str) -> None: ...
 

@@ -36,7 +36,15 @@ from regard.tasks.spec import (
     check_length,
     check_mixed,
 )
-from regard.tasks.translation import TranslationTask, files_named, score, scorer_of, translator_of, with_references
+from regard.tasks.translation import (
+    TranslationTask,
+    files_named,
+    score,
+    scorer_of,
+    translator_of,
+    with_pairs,
+    with_references,
+)
 from regard.tasks.translation_data import TranslationRun
 from regard.tasks.translation_metrics import corpus_perplexity, unknown_words
 from regard.tasks.translator import Translation
@@ -261,7 +269,8 @@ class SummarizationTask(TranslationTask):
             if say is not None:
                 check_pairs(corpus, say)
         else:
-            corpus = data or corpus_of(config, "test") or corpus_of(config, "valid")
+            given: Any = with_pairs(data)
+            corpus = given or corpus_of(config, "test") or corpus_of(config, "valid")
         if corpus is None:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         every = list(corpus)

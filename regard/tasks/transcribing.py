@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -48,6 +49,7 @@ from regard.tasks.spec import (
     Report,
     check_columns,
     check_length,
+    warn,
 )
 from regard.tasks.transcriber import (
     Sounds,
@@ -196,7 +198,7 @@ class TranscribingRun(WritingRun):
             return given
         if data.overlong == "refuse":
             raise DataError(too_long_note(left, data.max_seconds, "too long", what))
-        self.report.say(too_long_note(left, data.max_seconds, "left out", what))
+        warn(self.report, too_long_note(left, data.max_seconds, "left out", what))
         if not short:
             raise DataError(f"none of the {what} is as short as data.max_seconds={data.max_seconds:g}")
         return given.select(short)
@@ -214,13 +216,14 @@ class TranscribingRun(WritingRun):
         longest = int(self.augment.frames_at_most(store.lengths).max())
         if longest > model.max_frames:
             raise ConfigError(f"a sound has {longest:,} frames; the model reads model.max_frames={model.max_frames:,}")
-        rows, of = text_rows(enumerate(given.texts), self.vocabularies, data, self.report.say, "text")
+        rows, of = text_rows(enumerate(given.texts), self.vocabularies, data, partial(warn, self.report), "text")
         positions = positions_of(store.lengths[of], self.reduction)
         crowded = sum(ctc_positions(rows[row][1:-1].tolist()) > positions[row] for row in range(len(of)) if model.ctc)
         if crowded:
-            self.report.say(
+            warn(
+                self.report,
                 f"{crowded:,} of {len(of):,} texts have more tokens than their sound has positions, so that CTC "
-                "learns nothing from them: a smaller model.subsampling or longer tokens help"
+                "learns nothing from them: a smaller model.subsampling or longer tokens help",
             )
         return store, rows, of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from regard.config import JsonObject, Setting
-from regard.data import Corpus, PairStore, evaluation_batches
+from regard.data import Corpus, PairList, PairStore, evaluation_batches
 from regard.data.synthetic.world.sentence import words_of
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
@@ -178,6 +178,16 @@ def files_named(data: object) -> tuple[str, ...]:
     return ()
 
 
+def with_pairs(data: object) -> object:
+    """A list of pairs as a corpus; all else as it was given."""
+    if not isinstance(data, Sequence) or not data:
+        return data
+    for number, pair in enumerate(data, 1):
+        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+            raise DataError(f"item {number} to evaluate on is no pair of a source and a target: {pair!r:.60}")
+    return PairList([(source, target) for source, target in data])
+
+
 class TranslationTask(Task):
     """Pairs of texts to a model that writes the second from the first: sequence to sequence."""
 
@@ -255,7 +265,7 @@ class TranslationTask(Task):
         options = how.chosen(TranslationOptions)
         corpus = self._corpus(run, data, options, how.say)
         alternatives, lowercase, tokenize = options.alternatives, options.lowercase, options.tokenize
-        pairs = full_pairs(corpus, options.limit)
+        pairs = full_pairs(corpus, options.limit, how.say)
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
         sources, references = with_references(pairs, alternatives)
@@ -303,7 +313,7 @@ class TranslationTask(Task):
             if say is not None:
                 check_pairs(given, say)
             return given
-        corpus: Corpus | None = data or corpus_of(config, "test") or corpus_of(config, "valid")
+        corpus: Any = with_pairs(data) or corpus_of(config, "test") or corpus_of(config, "valid")
         if corpus is None:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         return corpus

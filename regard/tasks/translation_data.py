@@ -23,7 +23,7 @@ from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, TranslationData, cache_directory, corpus_of
 from regard.tasks.run import load_config
-from regard.tasks.spec import Report, mix_of
+from regard.tasks.spec import Report, mix_of, warn
 from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
@@ -87,13 +87,18 @@ class TranslationRun(PreparedData):
         report.say("reading and tokenising the training pairs")
         self.stores = self._variants(corpus)
         self.train = self.stores[0]
-        report.say(self.train.counts.describe())
+        if self.train.counts.whole:
+            report.say(self.train.counts.describe())
+        else:
+            warn(report, self.train.counts.describe())
         self.mix = mix_of(config.data)
         if self.mix is not None:
             report.say(self.mix.describe(self.mix.of(self.train.parts), "pairs"))
         self._check_budget()
         valid = corpus_of(config.data, "valid")
         self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
+        if self.valid is not None and not self.valid.counts.whole:
+            warn(report, f"validation: {self.valid.counts.describe()}")
         self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
 
     def with_limits(self) -> RunConfig:
@@ -112,8 +117,9 @@ class TranslationRun(PreparedData):
             if value in [getattr(one, name) for one in known]:
                 raised[name] = needed
             else:
-                self.report.say(
-                    f"decode.{name}={value} cuts outputs as long as the longest training targets, which need {needed}"
+                warn(
+                    self.report,
+                    f"decode.{name}={value} cuts outputs as long as the longest training targets, which need {needed}",
                 )
         if raised:
             which = ", ".join(f"decode.{name}={value}" for name, value in raised.items())
@@ -201,7 +207,7 @@ class TranslationRun(PreparedData):
                 self.report.say(f"words that are exchanged in {swaps} ways: {describe_swaps(groups)}")
                 ways = [SwappedCorpus(corpus, groups, way) for way in range(swaps)]
                 return [self._store(way, f"{what}, way {way.variant + 1}") for way in ways]
-            self.report.say(f"data.swaps={swaps}: no words were found that can be exchanged, and none are")
+            warn(self.report, f"data.swaps={swaps}: no words were found that can be exchanged, and none are")
         if not options.dropout:
             return [self._store(corpus, what)]
         drops = [MergeDropout(options.dropout, variant) for variant in range(options.variants)]

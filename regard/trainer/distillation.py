@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from regard.runs.files import (
 from regard.tasks.config import COUNTED, RunConfig, make_config, preset_mapping
 from regard.tasks.corpora import PARTS, corpus_of
 from regard.tasks.run import Run, absolute, load
-from regard.tasks.spec import FollowsCounts, Report, Silence
+from regard.tasks.spec import FollowsCounts, OnlyWarnings, Report, warn
 from regard.trainer.machine import check_machine
 from regard.trainer.trainer import Stopped, train
 
@@ -94,9 +95,10 @@ def distill(
     `model.decoder_layers=1`, say. Its tokenizer is the teacher's, and so are the pairs it is validated and tested on.
     With `keep_references` it learns from the teacher's own training pairs as well. With `from_teacher` it begins as the
     teacher, or as some of its layers where it has fewer; else at random. Stopped while translating, the same call goes
-    on from there; once the student trains, `resume` does.
+    on from there; once the student trains, `resume` does. Without a `report`, what is left out or goes badly is a
+    `regard.RegardWarning`.
     """
-    report = report or Silence()
+    report = report or OnlyWarnings()
     run = _teacher(teacher, device)
     out = Path(out)
     config = student_config(run, out, preset, overrides, from_teacher=from_teacher)  # before hours of translating
@@ -121,12 +123,12 @@ def write_distilled(
 
     What was translated by a call that was stopped is kept, if it was of the same teacher and the same search.
     """
-    out, report = Path(out), report or Silence()
+    out, report = Path(out), report or OnlyWarnings()
     run = _teacher(teacher, device)
     _check_free(out)
     config = run.decode_config(beam=beam, top_beams=1)
     run.translator.check(config)
-    run.task.check_files(run.config, report.say)
+    run.task.check_files(run.config, partial(warn, report))
     if (corpus := corpus_of(run.config.data, "train")) is None:
         raise DataError(f"{run.directory} names no training data to translate, as where it was imported")
     folder = out / FOLDER
@@ -146,7 +148,10 @@ def write_distilled(
         _translate(run, corpus, config, folder / PARTIAL, report)
         counts = _gather(folder / PARTIAL, pairs, corpus if keep_references else (), _sides(run.config))
         write_json(folder / MANIFEST, {**made, "counts": settings.to_mapping(counts)})
-        report.say(counts.describe())
+        if counts.pairs < counts.sources:
+            warn(report, counts.describe())
+        else:
+            report.say(counts.describe())
         remove_directory(folder / PARTIAL)
     return pairs
 

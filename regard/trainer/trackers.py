@@ -19,7 +19,7 @@ from regard.errors import ConfigError
 from regard.plugins import Registry
 from regard.runs.files import CONFIG, read_json
 from regard.runs.log import summary_writer
-from regard.tasks.spec import FollowsCounts, FollowsUpdates, Report, Silence
+from regard.tasks.spec import FollowsCounts, FollowsUpdates, OnlyWarnings, Report, warn
 
 
 @runtime_checkable
@@ -98,6 +98,9 @@ class Tracked:
     def say(self, text: str) -> None:
         self._report.say(text)
 
+    def warn(self, text: str) -> None:
+        warn(self._report, text)
+
     def progress(self, what: str, pairs: int) -> None:
         self._report.progress(what, pairs)
 
@@ -140,7 +143,7 @@ class Tracked:
             work()
         except Exception as error:  # another tool's, of whatever kind: it must not end a training
             self._trackers.pop(name, None)
-            self._report.say(f"{name}: {error or type(error).__name__}; it gets nothing more of this training")
+            self.warn(f"{name}: {error or type(error).__name__}; it gets nothing more of this training")
 
 
 Reports = Report | str | Sequence[Report | str] | None
@@ -149,7 +152,7 @@ Reports = Report | str | Sequence[Report | str] | None
 
 @contextmanager
 def reporting(given: Reports, directory: Path) -> Iterator[Report]:
-    """One report that tells all of them; trackers are closed at the end."""
+    """One report that tells all of them; trackers are closed at the end. Without a report, `OnlyWarnings` hears."""
     listed = [given] if isinstance(given, str) or not isinstance(given, Sequence) else [*given]
     plain: list[Report] = []
     names: list[str] = []
@@ -162,7 +165,7 @@ def reporting(given: Reports, directory: Path) -> Iterator[Report]:
             raise ConfigError(f"report={one!r:.60} must be a Report, names of trackers, or a list of these")
     if len(plain) > 1:
         raise ConfigError(f"{len(plain)} reports are given; one, and any number of trackers by name, can be told")
-    report = plain[0] if plain else Silence()
+    report = plain[0] if plain else OnlyWarnings()
     if not names:
         yield report
         return

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ from regard.runs.files import (
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
-from regard.tasks.spec import Prepared, Report, Silence
+from regard.tasks.spec import Prepared, Report, Silence, warn
 from regard.trainer.machine import check_machine
 from regard.trainer.trackers import Reports, reporting
 from regard.trainer.training_request import TrainingRequest, ready
 from regard.trainer.training_run import Stopped, TrainingRun, how_to_go_on
 from regard.trainer.update_timing import seconds_to_time
-from regard.training.processes import Processes, joined, restarted, said_once
+from regard.training.processes import Processes, joined, own_rank, restarted, said_once
 
 __all__ = ["Adjust", "Stopped", "resume", "train"]
 
@@ -82,10 +83,13 @@ def train(
 
     Settings are given by section, `train={"steps": 100}, model={"width": 64}`, or as with `--set` in `overrides`.
     `report` is told how it goes: a `Report`, such as `regard.LiveCurves()`, names of trackers, `"tensorboard,wandb"`,
-    or a list of both. `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that
-    the GPU's memory holds, and trains with that. `adjust` may change settings of the model and of training once the
-    data is known. `verify` compares what is read, a run to start from and data prepared before, with the digests that
-    it was written with. `directory` is the older name of `out`.
+    or a list of both. Without a report, what is left out, cut or not as it should be is a `regard.RegardWarning`, and
+    the rest is not shown.
+
+    `start` is a run to start from. `fit_memory` first finds the largest `train.batch_tokens` that the GPU's memory
+    holds, and trains with that. `adjust` may change settings of the model and of training once the data is known.
+    `verify` compares what is read, a run to start from and data prepared before, with the digests that it was written
+    with. `directory` is the older name of `out`.
 
     Processes that torchrun has started train the run together; where it starts them again after a failure, they go on.
     """
@@ -96,6 +100,8 @@ def train(
     asked = TrainingRequest(data, valid, test, minutes, start, sections, settings.listed(overrides))
     with reporting(report, directory) as told, ready(config, asked, directory, told) as made:
         plan, config = (made, made.config) if isinstance(made, Plan) else (None, made)
+        if plan is not None and own_rank() == 0:
+            plan.tell(told)
         with verifying(verify), memory_errors(lambda: _BEFORE_TRAINING), _together(config, directory) as processes:
             if processes.rank:
                 return _follow(directory, processes)
@@ -155,13 +161,13 @@ def _train(
     plan: Plan | None = None,
 ) -> Run:
     began = time.monotonic()
-    _check_free(directory)
+    check_free(directory)
     config.check()
     if config.train.start_from == "":
         raise ConfigError(
             "this configuration fine-tunes a run that is there already: name it with --from RUN (train.start_from)"
         )
-    config.kind.check_files(config, report.say)
+    config.kind.check_files(config, partial(warn, report))
     check_machine(config, fit_memory)
     if fit_memory and processes.world > 1:
         raise ConfigError(
@@ -171,9 +177,9 @@ def _train(
     timing = None if plan is None or plan.minutes is None else seconds_to_time(plan.minutes)
     with (
         processes.first_works() as tell,
-        whole_or_nothing(directory, is_begun, report.say),
+        whole_or_nothing(directory, is_begun, partial(warn, report)),
     ):  # as a long preparation may be
-        _check_free(directory)  # another process may have been faster
+        check_free(directory)  # another process may have been faster
         config, prepared = config.kind.prepare(config, directory, report, new=True)
         config = prepared.config = _with_steps(config, prepared)
         if adjust is not None:
@@ -207,7 +213,8 @@ def _with_steps(config: RunConfig, prepared: Prepared) -> RunConfig:
     return replace(config, train=replace(options, steps=max(1, math.ceil(batches / options.accumulate))))
 
 
-def _check_free(directory: Path) -> None:
+def check_free(directory: Path) -> None:
+    """Refuse a directory that holds a run."""
     if (directory / CONFIG).exists():
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with --resume")
 
@@ -224,8 +231,9 @@ def resume(
     """Go on with the run in `directory` from its last checkpoint, exactly as if it had never stopped.
 
     `train` and `decode` may change settings of these sections, such as `train={"steps": 20000}` to train for longer;
-    `overrides` are the same as with `--set`. `verify` compares the checkpoint, the weights and the prepared data with
-    the digests that they were written with; a damaged checkpoint is set aside, and the one before it taken up.
+    `overrides` are the same as with `--set`. `report` is told how it goes, as in `train`. `verify` compares the
+    checkpoint, the weights and the prepared data with the digests that they were written with; a damaged checkpoint is
+    set aside, and the one before it taken up.
     """
     directory = settings.path_of(directory, "the run to resume")
     layer = settings.override(settings.sections(train=train, decode=decode), settings.listed(overrides))
@@ -248,10 +256,10 @@ def _resume(config: RunConfig, directory: Path, layer: Mapping[str, Any], report
         config = RunConfig.of(overridden(config.to_mapping(), layer))
         config.check()
     check_machine(config)
-    with alone_in(directory, report.say):
+    with alone_in(directory, partial(warn, report)):
         with processes.first_works() as tell:
             identity = read_json(directory / CONFIG).get(IDENTITY)
-            found = newest_whole(directory / CHECKPOINTS, report.say, identity)
+            found = newest_whole(directory / CHECKPOINTS, partial(warn, report), identity)
             recount = "train.epochs" in changed
             training = _resumed(config, directory, found, report, processes, recount=recount)
             training.identify(identity)

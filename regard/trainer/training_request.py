@@ -15,7 +15,7 @@ from regard.runs.files import CONFIG, write_errors
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.planning import Plan
 from regard.tasks.planning import plan as make_plan
-from regard.tasks.spec import TASKS, Report, Task
+from regard.tasks.spec import TASKS, Report, Task, warn
 from regard.training.processes import own_rank
 
 ROWS = "data"
@@ -120,7 +120,7 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
             f"the rows have the columns {', '.join(found[0])}; a run for {made.task} reads {', '.join(wanted)}: say "
             f"which they are, data={{'train': rows, {', '.join(f'{name!r}: ...' for name in made.kind.row_columns)}}}"
         )
-    report.say(f"columns: {', '.join(f'data.{name}={value}' for name, value in told.data.items())}")
+    warn(report, f"columns: {', '.join(f'data.{name}={value}' for name, value in told.data.items())}")
     return make_config(config, None, asked.overrides, settings.merge(extra, {"data": told.data}))
 
 

@@ -24,7 +24,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
 from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, updates_in_words
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
-from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs
+from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs, warn
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.doctor import guard_rails
@@ -234,9 +234,9 @@ class TrainingRun:
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from where a checkpoint was saved."""
-        before = self.checkpointer.restore(checkpoint, self.report.say)
+        before = self.checkpointer.restore(checkpoint, self._warn)
         if before.data not in (None, self.progress.data):
-            self.report.say("the training data is not what it was: from here on this is another run")
+            self._warn("the training data is not what it was: from here on this is another run")
         self.progress = replace(before, data=self.progress.data)
 
     def identify(self, identity: str | None) -> None:
@@ -249,7 +249,7 @@ class TrainingRun:
         options, begun = self.config.train, self.progress.step
         self.checkpointer = replace(self.checkpointer, settings=self.config.to_mapping())
         if self._done():
-            self.report.say(f"the run is finished: {begun} steps")
+            self.report.say(f"the run is finished: {begun} steps{self._why_early()}")
             ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
             if ending.rewritten:
                 self.report.say("its model was not yet the one to use and has been written")
@@ -259,23 +259,25 @@ class TrainingRun:
         if begun:
             self.report.say(f"continuing from step {begun} of {options.steps}{self._by_whom()}")
             if self.checkpointer.mend():
-                self.report.say(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
+                self._warn(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
         else:
             times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
             steps = f"{options.steps} step" + "s" * (options.steps != 1)
             self.report.say(f"training for {steps}{times}{self._by_whom()}")
         if not begun and options.warmup_steps > options.steps:
-            self.report.say(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+            self._warn(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
         self._updated(begun)
         if self.processes.from_first(begun) != begun:
             raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
         if self.sharded is None:
             self.processes.spread(list(weights_of(self.model).values()))
+        if options.patience and self.processes.rank == 0 and self.prepared.validation() is None:
+            self._warn(f"train.patience={options.patience} never stops this run: there is nothing to validate on")
         if options.shard and self.sharded is None:
-            self.report.say("train.shard=true changes nothing here: one process alone keeps all")
+            self._warn("train.shard=true changes nothing here: one process alone keeps all")
         log: Log | NoLog = NoLog()
         if self.processes.rank == 0:
-            log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self.report.say)
+            log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self._warn)
             if begun:  # what was said before is not said again, and losses of before count
                 for record in read_log(log.path):
                     self.rails.record(record["kind"], record["step"], record)
@@ -287,6 +289,8 @@ class TrainingRun:
                 memory_errors(self._less_memory),
             ):
                 self._loop(log, stop)
+            if early := self._why_early():
+                self.report.say(f"stopped early at step {self.progress.step} of {options.steps}{early}")
             if (which := self.checkpointer.finish(self.progress).which) is not None:
                 self.report.say(which)
         except KeyboardInterrupt:
@@ -377,9 +381,24 @@ class TrainingRun:
         return self.made
 
     def _done(self) -> bool:
-        options = self.config.train
-        tired = bool(options.patience) and self.progress.stale >= options.patience
-        return self.progress.step >= options.steps or tired
+        return self.progress.step >= self.config.train.steps or self._is_tired()
+
+    def _is_tired(self) -> bool:
+        """Whether as many validations as `train.patience` says were not better."""
+        return bool(self.config.train.patience) and self.progress.stale >= self.config.train.patience
+
+    def _why_early(self) -> str:
+        """Why a run has ended before its last update, and what would let it go on; empty where it has not."""
+        options, progress = self.config.train, self.progress
+        if progress.step >= options.steps or not self._is_tired():
+            return ""
+        times = "validation" + "s" * (progress.stale != 1)
+        kept = options.choose == "best" or options.average_last > 1
+        hint = "" if kept else f"; train.choose=best would have kept the weights of step {progress.best_step}"
+        return (
+            f": {progress.stale} {times} without a better {options.select_by} than at step {progress.best_step} "
+            f"(train.patience={options.patience}); to go on, resume with a higher one{hint}"
+        )
 
     def _stream(self, position: Position) -> Stream:
         """The run's batches, or of several processes this one's shares of them."""
@@ -408,7 +427,7 @@ class TrainingRun:
             self.throughput.add(int(tokens_of_all), work)
             if not self.idle and any(isinstance(part, Idle) for part in shares):
                 self.idle = True
-                self.report.say(
+                self._warn(
                     f"a batch has fewer rows than there are processes ({self.processes.world}), so not all have work "
                     f"in it, nor in others like it; a higher train.batch_tokens, or fewer processes, would be faster"
                 )
@@ -434,7 +453,7 @@ class TrainingRun:
             self._collect()
         if step.splits and not self.split:
             self.split = True
-            self.report.say(
+            self._warn(
                 f"a batch of step {step.number} did not fit the memory and was split, as others like it will be; "
                 f"a lower train.batch_tokens would be faster"
             )
@@ -491,7 +510,7 @@ class TrainingRun:
             else:
                 write_config(self.directory, what.to_mapping(), self.progress.run)
         except NotWritten as error:
-            self.report.say(f"{error}; training goes on for {self.config.train.steps:,} updates")
+            self._warn(f"{error}; training goes on for {self.config.train.steps:,} updates")
             return False
         return True
 
@@ -513,7 +532,7 @@ class TrainingRun:
 
     def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         for warning in self.rails.record(kind, step, values):
-            self.report.say(f"{warning.kind}: {warning.line}")
+            self._warn(f"{warning.kind}: {warning.line}")
 
     def _values(self, step: Step) -> JsonObject:
         parts = {name: float(value) for name, value in step.parts.items()}
@@ -524,6 +543,9 @@ class TrainingRun:
             "learning_rate": step.learning_rate,
             "epoch": self.progress.epoch,
         }
+
+    def _warn(self, text: str) -> None:
+        warn(self.report, text)
 
     def _tell(self, step: Step, values: JsonObject) -> None:
         self.told = time.monotonic()
@@ -610,11 +632,11 @@ class TrainingRun:
             last = self._last_checkpoint()
             if must:
                 raise NotWritten(f"{error} at step {step}; {last}: {how_to_go_on(self.directory)}") from None
-            self.report.say(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
+            self._warn(f"{error} at step {step}; {last}{'; training goes on to the next save' * goes_on}")
             return False
         finally:
             while saving.notes:
-                self.report.say(saving.notes.pop(0))
+                self._warn(saving.notes.pop(0))
         return True
 
     def _last_checkpoint(self) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from regard.data import Loader, PairFiles, PairList, PairStore, pair_store, prepare, prepared_cache
 from regard.data.pair_store import Counts
+from regard.data.readers import SplitPairs
 from regard.errors import ConfigError, DataError
 from regard.text import Tokenizer, TokenizerConfig, Vocabularies, train_vocabularies
 
@@ -109,6 +110,10 @@ def test_overlong_pairs_are_skipped_cut_or_refused(tmp_path):
         prepare(PairList(PAIRS), WORDS, tmp_path, max_len=2)
     with pytest.raises(ConfigError, match="max_len=1 must be at least 2"):
         prepare(PairList(PAIRS), WORDS, tmp_path, max_len=1)
+    for held_out, said in ((True, "no pair is held out to validate on"), (False, "no pair is left to train on")):
+        share = 1e-9 if held_out else 1.0
+        with pytest.raises(DataError, match=f"{said}: data.held_out=.* give more pairs, or files to validate on"):
+            prepare(SplitPairs(PairList(PAIRS), share, held_out), WORDS, tmp_path)
     assert not list(tmp_path.glob(".partial*"))
 
 

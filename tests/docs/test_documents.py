@@ -48,6 +48,17 @@ def test_the_readme_shows_a_command_and_an_image_first_and_is_short():
 def test_a_door_is_one_screen_with_something_to_do_and_where_to_go_next(door):
     text = (ROOT / "docs/doors" / f"{door}.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 45
+    code = [line for block in re.findall(r"^```\w+\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
+    assert max(map(len, code)) <= 80  # what the column of the site shows without scrolling
+    # As the site lays it out in a window of 1280 by 800 pixels, which a browser was asked.
+    rest = re.sub(r"^```.*?^```", "", re.sub(r"\]\([^)]*\)", "]", text), flags=re.M | re.S)
+    prose = [
+        " ".join(part.split()) for part in rest.split("\n\n")[1:] if part.strip() and not part.strip().startswith("-")
+    ]
+    items = [line for line in rest.splitlines() if line.startswith("- ")]
+    lines = sum(-(-len(part) // 85) for part in prose)
+    height = 155 + 26 * lines + 18 * len(prose) + 19 * len(code) + 41 * text.count("```") // 2
+    assert height + sum(26 * -(-len(item) // 85) + 8 for item in items) < 800
     assert "```python" in text
     assert "```bash" in text
     assert text.count("](../") >= 6

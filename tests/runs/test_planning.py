@@ -560,6 +560,15 @@ def test_copies_of_images_to_train_on_are_not_validated_on(tmp_path):
 
 def test_decisions_that_hang_on_the_amount_of_data(tmp_path, files):
     assert planned(files, "pairs.tsv").config.tokenizer.vocab_size == 500  # some 10,000 words of a side
+    # Open text to a notation of more words than so little text has pieces: the one limit leaves none of them out.
+    signs = itertools.cycle(f"w{number}" for number in range(700))
+    mixed = (f"{line}\t{' '.join(itertools.islice(signs, 22))}\n" for line in sentences(1500))
+    (tmp_path / "mixed.tsv").write_text("".join(mixed))
+    plan = regard.plan(tmp_path / "mixed.tsv", machine=CPU)
+    assert plan.config.tokenizer.kinds == ("bpe", "spaced")
+    assert plan.config.tokenizer.vocab_size == 704
+    why = next(one.why for one in plan.decisions if one.name == "tokenizer.vocab_size")
+    assert why.endswith("the limit of each side: the targets have 704 entries at the most")
     (tmp_path / "much.txt").write_text("".join(f"{line}\n" for line in sentences(1500) * 60))
     much = regard.plan(tmp_path / "much.txt", machine=GPU).config
     assert (much.tokenizer.kind, 384 < much.model["width"] <= 512, much.data.held_out) == ("bpe", True, 0.02)

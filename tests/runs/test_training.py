@@ -247,9 +247,16 @@ def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
         "train.schedule=constant",
         "train.validate_sentences=0",
     )
-    regard.train(config(corpus, *settings), tmp_path / "run")
+    told = Told()
+    regard.train(config(corpus, *settings), tmp_path / "run", told)
     records = [r for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "validation"]
     assert len(records) < 200
+    end = records[-1]["step"]
+    why = f": 2 validations without a better loss than at step {end - 2} (train.patience=2); to go on, resume with a "
+    assert f"stopped early at step {end} of 200{why}higher one" in told.lines
+    again = Told()
+    regard.resume(tmp_path / "run", (), again)
+    assert f"the run is finished: {end} steps{why}higher one" in again.lines
     losses = [record["nll"] for record in records]
     best = losses.index(min(losses))
     assert len(losses) == best + 3
@@ -257,6 +264,8 @@ def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
     chosen = read_tensors(tmp_path / "run" / "checkpoints" / f"step-{records[best]['step']}" / "model.safetensors")
     for name, value in chosen.items():
         assert_close(kept[name], value, atol=0, rtol=0)
+    regard.resume(tmp_path / "run", train={"patience": 3, "steps": end + 1})
+    assert read_log(tmp_path / "run" / "log.jsonl")[-1]["step"] == end + 1
 
 
 def test_tensorboard_is_an_option(corpus, tmp_path):

@@ -11,7 +11,7 @@ from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import columns, label_column, plain, tabular
-from regard.text.config import Kind
+from regard.text.config import SPECIALS, Kind
 
 CAPTIONS = Recipe(
     "Multi30k",
@@ -331,6 +331,12 @@ def _longest(found: PairStatistics, side: int, kind: Kind) -> int:
     return words + 2 if kind == "spaced" else max(2 * words, found.most_characters[side] // 2) + 4
 
 
+def _entries(side: SideStatistics, kind: Kind) -> int:
+    """What a vocabulary of all words, or of all characters, has at the most: a sample may lack rare characters."""
+    letters = math.ceil(1.25 * side.distinct_characters)
+    return len(SPECIALS) + (letters if kind == "character" else side.distinct_words)
+
+
 def _tokenizer(
     found: PairStatistics, source: Kind, source_why: str, target: Kind, target_why: str, chosen: JsonObject
 ) -> list[Decision]:
@@ -343,6 +349,16 @@ def _tokenizer(
             size = Decision("tokenizer.vocab_size", most, "so little text has no more pieces worth having")
     if source != target:
         why = "the sides are cut differently"
+        if "bpe" in (source, target):  # one limit for both, which must not leave out words or characters of the other
+            whole, kind, name = (
+                (found.target, target, "target") if source == "bpe" else (found.source, source, "source")
+            )
+            needed = _entries(whole, kind)
+            size = Decision(
+                size.name,
+                max(size.value, needed),
+                f"{size.why}; the limit of each side: the {name}s have {needed:,} entries at the most",
+            )
         return [
             Decision("tokenizer.source_kind", source, source_why),
             Decision("tokenizer.target_kind", target, target_why),

@@ -1,0 +1,165 @@
+"""A look at labelled texts, alone or in pairs: what texts and labels are like, and what may be wrong with them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from regard.data.inspection.findings import (
+    Finding,
+    OddRows,
+    names_column,
+    other_distribution,
+    share,
+    text_findings,
+)
+from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics
+from regard.data.readers import folded
+
+FEW_TEXTS = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledStatistics:
+    """What labelled texts are like."""
+
+    rows: int
+    text: SideStatistics
+    labels: dict[str, int]
+    pairs: bool
+    first_texts: int = 0
+    """Of pairs, how many first texts there are, case and spaces aside; 0 where texts stand alone."""
+    valid_rows: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def words(self) -> int:
+        return round(self.text.words / max(1, self.text.texts) * self.rows)
+
+
+def inspect_labelled(
+    train: Iterable[tuple[tuple[str, ...], str]],
+    valid: Iterable[tuple[tuple[str, ...], str]] | None = None,
+    *,
+    classes: bool = True,
+) -> LabelledStatistics:
+    """One look at texts, or pairs, with the label of each; what labels are like matters where they are classes."""
+    sample, labels, tally = EvenSample[tuple[str, ...]](), Counter[str](), OddRows()
+    seen: dict[int, str] = {}
+    first: tuple[str, str] | None = None
+    firsts: set[int] = set()
+    for texts, label in train:
+        text = "\n".join(texts)
+        first = first or (texts[0], label)
+        if len(texts) > 1:
+            firsts.add(hash(folded(texts[0])))
+        sample.add((text,))
+        labels[label] += 1
+        key = hash(folded(text))
+        if not text.strip():
+            tally.note("empty text", sample.count, label)
+        elif key not in seen:
+            seen[key] = label
+        elif seen[key] == label:
+            tally.note("repeated texts", sample.count, text)
+        else:
+            tally.note("contradicting labels", sample.count, text)
+    rows = sample.count
+    text = side_statistics([one[0] for _, one in sample.items])
+    statistics = LabelledStatistics(rows=rows, text=text, labels=dict(labels.most_common()), pairs=False)
+    said = {
+        "empty text": "have no text",
+        "repeated texts": "are a text with a label that were there before",
+        "contradicting labels": "are a text that has another label elsewhere: one of the two is wrong",
+    }
+    findings = [
+        Finding(kind, f"{share(tally.count[kind], rows)} {what}; {tally.where(kind)}")
+        for kind, what in said.items()
+        if tally.count[kind] > {"repeated texts": 0.01, "contradicting labels": 0.0005}.get(kind, 0) * rows
+    ]
+    findings += text_findings([(number, one) for number, one in sample.items if one[0].strip()], statistics, ("text",))
+    findings += _of_labels(labels, rows) if classes else []
+    if rows < FEW_TEXTS:
+        findings.append(
+            Finding(
+                "few rows",
+                f"there are {rows:,} rows: too few to learn much from; some hundreds for each label are a start, and a "
+                f"trained encoder to start from (--from) helps",
+            )
+        )
+    if classes and first is not None and labels[first[1]] == 1 < len(labels) and names_column(first[0], text):
+        findings.append(
+            Finding(
+                "header",
+                f"row 1 ({first[0]} | {first[1]}) looks like names of columns and is read as a text with its label: "
+                f"set data.header=true",
+            )
+        )
+    checked = 0
+    if valid is not None:
+        checked, more = _of_labelled_validation(valid, labels, seen, text)
+        findings += more
+    return LabelledStatistics(
+        rows=rows,
+        text=text,
+        labels=statistics.labels,
+        pairs="\n" in sample.items[0][1][0],
+        first_texts=len(firsts),
+        valid_rows=checked,
+        findings=tuple(findings),
+    )
+
+
+def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
+    if len(labels) == 1:
+        yield Finding("one label", f"every label is '{next(iter(labels))}': there is nothing to tell apart")
+        return
+    if len(labels) > 0.5 * rows and rows >= 20:
+        yield Finding(
+            "as many labels as rows",
+            f"{len(labels):,} labels of {rows:,} rows: are they labels? data.label chooses the column",
+        )
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        alike.setdefault(folded(label), []).append(label)
+    if twice := [names for names in alike.values() if len(names) > 1]:
+        yield Finding(
+            "labels that differ in case",
+            f"labels that differ in case or spaces alone: {', '.join(map(repr, twice[0]))}",
+        )
+    rare = [label for label, count in labels.items() if count < 5]
+    if rare and len(labels) <= 0.5 * rows:
+        yield Finding(
+            "rare labels",
+            f"{len(rare)} of {len(labels)} labels have fewer than 5 texts, too few to learn: {', '.join(rare[:5])}",
+        )
+    most, count = labels.most_common(1)[0]
+    if count > 0.9 * rows:
+        yield Finding(
+            "one label of most texts",
+            f"{100 * count / rows:.0f} % of the texts have the label '{most}': look at macro F1, not at accuracy",
+        )
+
+
+def _of_labelled_validation(
+    valid: Iterable[tuple[tuple[str, ...], str]], labels: Counter[str], seen: dict[int, str], text: SideStatistics
+) -> tuple[int, list[Finding]]:
+    rows = known = 0
+    found: list[Finding] = []
+    strange: Counter[str] = Counter()
+    kept = EvenSample[str](2000)
+    for texts, label in valid:
+        rows += 1
+        joined = "\n".join(texts)
+        kept.add(joined)
+        known += hash(folded(joined)) in seen
+        if label not in labels:
+            strange[label] += 1
+    if known:
+        line = f"{share(known, rows)} of validation are training texts too: its scores are too good; remove them"
+        found.append(Finding("validation texts in training", line))
+    if strange:
+        line = f"labels that only validation has, and nothing can learn: {', '.join(list(strange)[:5])}"
+        found.append(Finding("labels of validation alone", line))
+    if line := other_distribution([one for _, one in kept.items], text, "validation texts"):
+        found.append(Finding("another distribution", line))
+    return rows, found

@@ -1,0 +1,84 @@
+"""A look at running text: what its lines are like, and what may be wrong with them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from regard.data.inspection.findings import Finding, OddRows, other_distribution, share, text_findings
+from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextStatistics:
+    """What running text is like."""
+
+    documents: int
+    characters: int
+    line: SideStatistics
+    valid_lines: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, bool]] | None = None) -> TextStatistics:
+    """One look at running text: parts of documents, and whether each is its document's last."""
+    documents = characters = 0
+    sample, tally = EvenSample[tuple[str, ...]](), OddRows()
+    seen: set[int] = set()
+    for text, last in parts:
+        documents += last
+        characters += len(text)
+        for line in text.split("\n"):
+            if line.strip():
+                sample.add((line,))
+                if len(line) > 20:
+                    key = hash(line)
+                    if key in seen:
+                        tally.note("repeated lines", sample.count, line)
+                    seen.add(key)
+                if "\t" in line:
+                    tally.note("tabs", sample.count, line)
+                if line.lstrip()[0] in '{[}]"':
+                    tally.note("records", sample.count, line)
+    line = side_statistics([one[0] for _, one in sample.items])
+    statistics = TextStatistics(documents=documents, characters=characters, line=line)
+    findings = list(text_findings(sample.items, statistics, ("line",)))
+    rows = max(1, sample.count)
+    if tally.count["repeated lines"] > 0.2 * rows:
+        findings.append(
+            Finding(
+                "repeated lines",
+                f"{share(tally.count['repeated lines'], rows)} were there before: the model will learn them by heart; "
+                f"{tally.where('repeated lines')}",
+            )
+        )
+    if tally.count["records"] > 0.9 * rows:
+        findings.append(
+            Finding(
+                "records as text",
+                "the text is JSON: is it records? name it .jsonl, with one object on each line, and it is read as such",
+            )
+        )
+    if tally.count["tabs"] > 0.9 * rows:
+        findings.append(Finding("a table as text", "nearly every line holds a tab: is it a table? name it .tsv"))
+    if characters < 100_000:
+        findings.append(Finding("little text", f"{characters:,} characters are too few to learn to write from"))
+    kept = EvenSample[str](2000)
+    if valid is not None:
+        known = count = 0
+        for text, _ in valid:
+            for one in text.split("\n"):
+                if one.strip():
+                    kept.add(one)
+                    if len(one) > 20:
+                        count, known = count + 1, known + (hash(one) in seen)
+        if known > max(3, 0.05 * count):
+            findings.append(
+                Finding(
+                    "validation text in training",
+                    f"{known:,} of {count:,} longer lines of validation stand in the training text too",
+                )
+            )
+        if note := other_distribution([one for _, one in kept.items], line, "validation text"):
+            findings.append(Finding("another distribution", note))
+    return TextStatistics(
+        documents=documents, characters=characters, line=line, valid_lines=kept.count, findings=tuple(findings)
+    )
