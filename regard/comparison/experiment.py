@@ -20,7 +20,7 @@ from regard.look.charts import plot
 from regard.runs.files import CONFIG, read_json, run_names, write_json, write_text
 from regard.tasks.config import RunConfig, make_config, presets
 from regard.tasks.run import load_config
-from regard.tasks.spec import Prepared, Report, Silence
+from regard.tasks.spec import OnlyWarnings, Prepared, Report
 from regard.trainer.trainer import Stopped, resume, train
 
 PLAN, REPORT, PAGE, CHARTS = "plan.json", "report.json", "report.html", "charts"
@@ -145,7 +145,7 @@ def compare(
 
     Interrupted, the same call goes on where it was.
     """
-    out, report = Path(out), report or Silence()
+    out, report = Path(out), report or OnlyWarnings()
     if not configs:
         raise ConfigError("nothing to compare: name presets, configuration files or, with --runs, runs")
     budget = Budget(updates=updates, minutes=minutes, flops=flops)
