@@ -24,6 +24,8 @@ CELLS = {
     **{"mut1": "MUT1", "mut2": "MUT2", "mut3": "MUT3", "gpt": "GPT", "rwkv": "RWKV"},
 }
 IMAGE_MODELS = {"vit": "Vision Transformer", "convnet": "convolutional network"}
+MOST = 3000
+"""Updates of a reader that has not learned."""
 Record = dict[str, Any]
 
 
@@ -41,7 +43,7 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
                 log_x=True,
                 low=0.0,
                 high=1.0,
-                series=[Series(name=one["way"], points=_points(one["accuracy"])) for one in best],
+                series=[Series(name=_way(one), points=_points(one["accuracy"])) for one in best],
                 ticks=[(length, label(length)) for length in lengths],
             ),
         )
@@ -54,7 +56,7 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
                 low=0.0,
                 high=1.0,
                 marks=False,
-                series=[Series(name=one["way"], points=_points(one["curve"])) for one in best],
+                series=[Series(name=_way(one), points=_points(one["curve"])) for one in best],
             ),
         )
 
@@ -123,16 +125,36 @@ def tables(record: Record) -> dict[str, str]:
 
 
 def _far_table(runs: Sequence[Record]) -> str:
+    """The best rate of each way; the others that were tried stand beside it, with the updates each of them had."""
     lengths = [length for length, _ in runs[0]["accuracy"]]
     rows = []
     for question in ("recall", "count"):
         for one in _best(runs, question):
             shares = [f"{100 * share:.1f}" for _, share in one["accuracy"]]
-            about = [question, one["way"], one["layers"], f"{one['parameters']:,}", f"{one['rate']:g}"]
-            rows.append([*about, f"{one['updates']:,}", *shares])
-    return _table(
-        ["question", "way", "layers", "parameters", "rate", "updates", *(f"{one:,}" for one in lengths)], rows
-    )
+            others = [f"{run['rate']:g} ({_outcome(run)})" for run in _rivals(runs, one) if run is not one]
+            about = [question, _way(one), one["layers"], f"{one['parameters']:,}", f"{one['rate']:g}"]
+            rows.append([*about, f"{one['updates']:,}", *shares, ", ".join(others)])
+    names = ["question", "way", "layers", "parameters", "rate", "updates", *(f"{one:,}" for one in lengths)]
+    return _table([*names, "other rates"], rows)
+
+
+def _outcome(run: Record) -> str:
+    """After how many updates a reader had learned; else how often it was right in the end."""
+    learned = run["updates"] < MOST
+    return f"{run['updates']:,}" if learned else f"{100 * _mean([share for _, share in run['accuracy']]):.1f} %"
+
+
+def _way(run: Record) -> str:
+    """With what makes readers of one way differ."""
+    if run.get("start") == "identity":
+        return f"{run['way']}, identity at first"
+    return f"{run['way']}, dilated" if run.get("dilation", 1) > 1 else run["way"]
+
+
+def _rivals(runs: Sequence[Record], one: Record) -> list[Record]:
+    """The runs of the same question and way at every rate, the lowest first."""
+    same = [run for run in runs if run["question"] == one["question"] and _way(run) == _way(one)]
+    return sorted(same, key=lambda run: run["rate"])
 
 
 def _ablation_table(runs: Sequence[Record]) -> str:
@@ -212,13 +234,19 @@ def _best(runs: Sequence[Record], question: str) -> list[Record]:
     found: dict[str, Record] = {}
     for run in runs:
         if run["question"] == question:
-            known = found.get(run["way"])
-            found[run["way"]] = run if known is None or run["curve"][-1][1] > known["curve"][-1][1] else known
+            known = found.get(_way(run))
+            found[_way(run)] = run if known is None or _rank(run) < _rank(known) else known
     return sorted(found.values(), key=lambda run: (-_mean([share for _, share in run["accuracy"]]), run["updates"]))
 
 
-def _points(pairs: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in pairs]
+def _rank(run: Record) -> tuple[float, int]:
+    """How good a rate was on the sequences tried along the way: right most often in the end, then soonest."""
+    return -run["curve"][-1][1], run["updates"]
+
+
+def _points(rows: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """The first two numbers of each row; the third of a curve is the loss."""
+    return [(row[0], row[1]) for row in rows]
 
 
 def _mean(values: Sequence[float]) -> float:
