@@ -1,6 +1,6 @@
 """The lectures' claims as measured: from `docs/results/claims.json`, the figures of long runs, to charts and tables.
 
-python docs/images/claims.py            plots claims-*.svg and writes the tables of docs/results/comparison.md anew
+python docs/images/claims.py            plots claims-*.svg and writes the tables of docs/results/ anew
 
 The commands that gave the figures stand beside the tables. A figure is in the record once.
 """
@@ -14,7 +14,8 @@ from typing import Any
 from regard.look.charts import Chart, Series, label, plot
 
 HERE = Path(__file__).parent
-RECORD, PAGE = HERE.parent / "results/claims.json", HERE.parent / "results/comparison.md"
+RECORD = HERE.parent / "results/claims.json"
+PAGES = [HERE.parent / "results" / name for name in ("comparison.md", "models.md")]
 WITHOUT = {
     **{"residual": "without residual sums", "norm": "without norms", "scale": "without scaling"},
     **{"heads": "one head as wide as all", "feed-forward": "without feed-forward", "positions": "without positions"},
@@ -113,7 +114,7 @@ def charts(record: Record) -> dict[str, Chart]:
 
 
 def tables(record: Record) -> dict[str, str]:
-    """Every table of the page, by its name there."""
+    """Every table of the pages, by its name there."""
     return {
         "long-range": _far_table(record["long_range"]),
         "ablation": _ablation_table(record["ablation"]),
@@ -261,14 +262,15 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def made() -> dict[Path, str]:
     """Every file that the record gives, with what it should hold."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    page = PAGE.read_text(encoding="utf-8")
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     for name, table in tables(record).items():
         begin = f"<!-- claims: {name} -->\n"
-        before, found, rest = page.partition(begin)
-        assert found, f"{PAGE.name} has no place for the table {name}"
-        page = f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+        holders = [path for path, text in pages.items() if begin in text]
+        assert len(holders) == 1, f"{len(holders)} pages of {len(PAGES)} have a place for the table {name}"
+        before, _, rest = pages[holders[0]].partition(begin)
+        pages[holders[0]] = f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
     drawn = {HERE / f"{name}.svg": plot(chart, alone=True) for name, chart in charts(record).items()}
-    return {PAGE: page, **drawn}
+    return {**pages, **drawn}
 
 
 def stale() -> list[str]:
