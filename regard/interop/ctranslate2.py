@@ -166,8 +166,7 @@ def _shared(config: TransformerConfig | GPTConfig) -> dict[str, Any]:
     if isinstance(config, GPTConfig) and config.kv_heads not in (None, config.heads):
         found["num_heads_kv"] = config.kv_heads
     if config.positions == "rotary":
-        base = config.rotary_base if isinstance(config, GPTConfig) else 10000.0
-        found |= {"rotary_dim": block.per_head, "rotary_interleave": False, "rotary_base": base}
+        found |= {"rotary_dim": block.per_head, "rotary_interleave": False, "rotary_base": config.rotary_base}
     return found
 
 

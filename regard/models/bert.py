@@ -14,7 +14,7 @@ from regard.nn.blocks import Activation, BlockConfig, EncoderBlock, Stack, activ
 from regard.nn.dropout import Dropout
 from regard.nn.embeddings import OutputProjection
 from regard.nn.initialization import initialise_small
-from regard.nn.positions import PositionKind, Positions, Rotary, check_buckets, distance_bias
+from regard.nn.positions import PositionKind, Positions, Rotary, check_buckets, check_rotary_base, distance_bias
 
 HeadKind = Literal["none", "pretraining", "words", "classes", "tags", "spans"]
 PoolerKind = Literal["none", "tanh", "relu"]
@@ -42,6 +42,7 @@ class BertConfig:
     norm_epsilon: float = 1e-12
     segments: int = 2
     positions: PositionKind = "learned"
+    rotary_base: float = 10000.0
     relative_buckets: int = 32
     relative_distance: int = 128
     position_offset: int = 0
@@ -66,6 +67,7 @@ class BertConfig:
         if self.labels and self.head not in ("classes", "tags"):
             raise ConfigError(f"labels are for head='classes' or 'tags', not for '{self.head}'")
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
+        check_rotary_base(self.rotary_base)
         check_buckets(self.positions, self.relative_buckets, self.relative_distance)
         if self.positions in ("linear", "linear-unscaled"):
             raise ConfigError(
@@ -150,7 +152,7 @@ class Bert(nn.Module):
         self.config = config
         self.embedding = TextEmbedding(config)
         heads, block = config.layer_heads or (None,) * config.layers, config.block()
-        rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
+        rotary = Rotary(block.per_head, config.max_len, config.rotary_base) if config.positions == "rotary" else None
         distances = distance_bias(
             config.positions, config.heads, config.relative_buckets, config.relative_distance, both_ways=True
         )

@@ -15,7 +15,7 @@ from regard.nn.embeddings import Embedding, OutputProjection
 from regard.nn.fixed_cache import FixedState, Room, float32_logits
 from regard.nn.initialization import initialise_small
 from regard.nn.kv_cache import KVCache, PromptState
-from regard.nn.positions import PositionKind, Positions, Rotary, check_buckets, distance_bias
+from regard.nn.positions import PositionKind, Positions, Rotary, check_buckets, check_rotary_base, distance_bias
 
 PIECE = 2048
 """Tokens of a prompt that are read at a time, so that what one reading needs does not grow with the prompt squared."""
@@ -54,8 +54,7 @@ class GPTConfig:
     def __post_init__(self) -> None:
         check_at_least(self, 1, "layers", "max_len", "vocab_size")
         check_at_least(self, 1, "window")
-        if self.rotary_base <= 1:
-            raise ConfigError(f"rotary_base={self.rotary_base} must be above 1")
+        check_rotary_base(self.rotary_base)
         check_layer_heads("layer_heads", self.layer_heads, self.layers, self.block())
         check_buckets(self.positions, self.relative_buckets, self.relative_distance)
         if self.layer_heads is not None and self.positions in ("alibi", "relative"):

@@ -35,6 +35,7 @@ from regard.nn.positions import (
     Positions,
     Rotary,
     check_buckets,
+    check_rotary_base,
     distance_bias,
 )
 from regard.text.config import SPECIALS
@@ -81,6 +82,7 @@ class TransformerConfig:
     position_width: int = 32
     position_offset: int = 0
     own_positions: bool = False
+    rotary_base: float = 10000.0
     relative_buckets: int = 32
     relative_distance: int = 128
     window: int | None = None
@@ -129,6 +131,7 @@ class TransformerConfig:
     def _check_positions(self) -> None:
         if self.position_offset < 0:
             raise ConfigError(f"position_offset={self.position_offset} must be 0 or more")
+        check_rotary_base(self.rotary_base)
         check_buckets(self.positions, self.relative_buckets, self.relative_distance)
 
     def _check_heads(self) -> None:
@@ -182,7 +185,7 @@ class Transformer(nn.Module):
         )
         self.gate = nn.Linear(config.width, 1) if config.copy else None
         self.points_at = config.copy_layer % config.decoder_layers if config.points else None
-        rotary = Rotary(block.per_head, config.max_len) if config.positions == "rotary" else None
+        rotary = Rotary(block.per_head, config.max_len, config.rotary_base) if config.positions == "rotary" else None
         self.encoder_distances = _distances(config, both_ways=True)
         self.decoder_distances = _distances(config, both_ways=False)
         self.encoder = Stack(

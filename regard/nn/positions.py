@@ -184,6 +184,12 @@ def distance_bias(
     return RelativeBias(heads, buckets, furthest, both_ways=both_ways) if kind == "relative" else None
 
 
+def check_rotary_base(base: float) -> None:
+    """Refuse a base of rotary positions whose slower pairs would not turn slower."""
+    if base <= 1:
+        raise ConfigError(f"rotary_base={base} must be above 1")
+
+
 def check_buckets(kind: PositionKind, buckets: int, furthest: int) -> None:
     """Refuse settings that leave relative positions without buckets of their own."""
     if kind == "relative" and not 4 <= buckets < furthest:

@@ -45,7 +45,10 @@ class Progress:
     epoch: int = 0
     index: int = 0
     best: float | None = None
+    """The best that a validation reached, less being better."""
     best_step: int = 0
+    best_loss: float | None = None
+    """The update whose weights are the best validated, and the loss of that validation."""
     stale: int = 0
     data: str | None = None
     """A digest of the files trained on, to tell whether they are still the same."""

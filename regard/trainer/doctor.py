@@ -9,8 +9,8 @@ from regard.runs.log import read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.planning import PLAN
 from regard.tasks.run import load_config
-from regard.training.config import lower_is_better
 from regard.training.guard_rails import Caution, GuardRails
+from regard.training.selection import is_better, likelihood, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:
         facts.append(f"it has no {MODEL} yet")
     validations = [record for record in records if record["kind"] == "validation"]
     if validations:
-        name = options.select_by
-        sign = 1 if lower_is_better(name) else -1
-        value = lambda record: sign * record.get(name, record["loss"])  # noqa: E731
-        # Of equal scores training takes the later weights, of equal losses the earlier.
-        best = min(validations if name == "loss" else validations[::-1], key=value)
+        name = options.select_by if options.select_by in validations[-1] else "loss"
+        best, highest = validations[0], reached(name, validations[0])
+        for one in validations[1:]:
+            best = one if is_better(name, one, highest, likelihood(best)) else best
+            highest = min(highest, reached(name, one))
         facts.append(
             f"the best of {len(validations)} validations by {name} is that of step {best['step']:,}: "
-            f"{abs(value(best)):.4g}; the last has {abs(value(validations[-1])):.4g}"
+            f"{abs(reached(name, best)):.4g}; the last has {abs(reached(name, validations[-1])):.4g}"
         )
         if best is not validations[-1] and options.choose == "last" and not options.average_last:
             facts.append("it kept the last weights: train.choose=best would have kept those")

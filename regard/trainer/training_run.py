@@ -31,13 +31,13 @@ from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import deterministic_algorithms, stop_signals
 from regard.trainer.update_timing import Minutes, Throughput, seconds_per_update
-from regard.training.config import lower_is_better
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
 from regard.training.processes import ONE, Processes, local
 from regard.training.schedule import DropoutUntil, learning_rate
+from regard.training.selection import is_better, likelihood, reached
 from regard.training.sharding import ShardedObjective, whole
 
 SECONDS = 30.0
@@ -492,14 +492,13 @@ class TrainingRun:
 
     def _note_validation(self, values: dict[str, float], log: "Log | NoLog") -> bool:
         """Note a validation; whether it is the best so far."""
-        step, best = self.progress.step, self.progress.best
-        reached = self._reached(values)
-        # Scores of few texts are often equal: the later weights, of a lower rate, are then the better ones.
-        better = best is None or reached < best or (reached == best and self.config.train.select_by != "loss")
-        stale = 0 if best is None or reached < best else self.progress.stale + 1
-        self.progress = replace(self.progress, stale=stale)
+        step, best, name = self.progress.step, self.progress.best, self.config.train.select_by
+        found = reached(name, values)
+        better = is_better(name, values, best, self.progress.best_loss)
+        stale = 0 if best is None or found < best else self.progress.stale + 1
+        self.progress = replace(self.progress, stale=stale, best=found if best is None else min(best, found))
         if better:
-            self.progress = replace(self.progress, best=reached, best_step=step)
+            self.progress = replace(self.progress, best_step=step, best_loss=likelihood(values))
         if self.minutes is not None:
             self.minutes.budget.validation = values["seconds"]
         log.write("validation", step, values)
@@ -510,16 +509,6 @@ class TrainingRun:
     def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         for warning in self.rails.record(kind, step, values):
             self.report.say(f"{warning.kind}: {warning.line}")
-
-    def _reached(self, values: Mapping[str, float]) -> float:
-        """What validations are told apart by, less being better: the score that was asked for, turned round, or the
-        likelihood where the objective says it, else the loss."""
-        name = self.config.train.select_by
-        if name == "loss":
-            return values.get("nll", values["loss"])
-        if name not in values:
-            raise ConfigError(f"train.select_by='{name}' is none of what a validation says: {', '.join(values)}")
-        return values[name] if lower_is_better(name) else -values[name]
 
     def _values(self, step: Step) -> JsonObject:
         parts = {name: float(value) for name, value in step.parts.items()}

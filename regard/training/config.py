@@ -6,14 +6,6 @@ from typing import Literal
 from regard.errors import ConfigError, check_at_least, check_fractions
 from regard.training.schedule import ScheduleKind
 
-LOSSES = frozenset({"loss", "nll", "words", "next", "divergence", "coverage", "missed", "ctc", "cut", "seconds"})
-"""What a validation says of which less is better, beside rates of errors; of its scores more is."""
-
-
-def lower_is_better(name: str) -> bool:
-    """Whether the better of two validations is the one with less of this."""
-    return name in LOSSES or name.endswith("error_rate")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
@@ -77,7 +69,8 @@ class TrainConfig:
     """Which weights a finished run keeps as its model, where they are not an average of checkpoints."""
     select_by: str = "loss"
     """What the best validation is told by, for `choose` and `patience`: the loss, or a score of it, as `bleu`.
-    Of a loss or a rate of errors the lowest is the best, of any other score the highest."""
+    Of a loss or a rate of errors the lowest is the best, of any other score the highest. Exact matches of some written
+    texts that differ by less than their standard error are told apart by the loss, which is of all texts."""
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -50,7 +50,7 @@ TRANSFORMERS = {
     "halves": {"position_layout": "halves"},
     "nothing shared": {"share": "none", "output_bias": True},
     "all shared": {"share": "all", "source_vocab_size": 19},
-    "queries and keys normed, rotary": {"qk_norm": True, "positions": "rotary"},
+    "queries and keys normed, rotary of a smaller base": {"qk_norm": True, "positions": "rotary", "rotary_base": 20.0},
     "no residual, no norm, no scale": {"residual": False, "norm": "none", "scaled": False},
     "copying": {"copy": True, "share": "all", "source_vocab_size": 19},
     "copying by a shared key of the first layer, covered, rotary": {

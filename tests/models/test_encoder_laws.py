@@ -143,6 +143,7 @@ def test_segments_and_positions_are_added_before_the_norm():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"positions": "rotary", "rotary_base": 0.5}, "rotary_base=0.5 must be above 1"),
         ({"positions": "rotary", "position_offset": 2}, "position_offset=2 is for learned positions, not rotary"),
         ({"positions": "alibi", "layer_heads": (1, 2)}, "layer_heads cannot differ between layers with alibi"),
         ({"positions": "linear"}, "adds the same number to every feature"),

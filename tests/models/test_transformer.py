@@ -63,6 +63,7 @@ def test_the_papers_models_have_their_exact_parameter_counts(preset, D, F, layer
         ({"kv_heads": 3, "heads": 4}, "heads=4 must be a multiple of kv_heads=3"),
         ({"share": "all"}, "share='all' needs one vocabulary"),
         ({"encoder_layers": 0}, "encoder_layers=0 must be at least 1"),
+        ({"rotary_base": 1.0}, "rotary_base=1.0 must be above 1"),
         ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and below 1"),
         ({"position_how": "concatenate", "position_width": 12}, "position_width=12 must be between 0 and width=12"),
     ],

@@ -35,6 +35,7 @@ SETTINGS = {
     "no positions": {"positions": "none"},
     "halves": {"position_layout": "halves"},
     "rotary": {"positions": "rotary", "norm_first": True},
+    "rotary, of a smaller base": {"positions": "rotary", "rotary_base": 20.0},
     "relative": {**RELATIVE, "scaled": False, "norm": "rms"},
     "places beside words": {"position_how": "concatenate", "position_width": 8},
     "head width": {"head_width": 5},

@@ -20,7 +20,7 @@ from regard.errors import ConfigError, DataError, NotWritten, RegardError
 from regard.runs.log import read_log
 from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
 from regard.tasks.run import load_config
-from regard.trainer import checkpointing, training_run, update_timing
+from regard.trainer import checkpointing, doctor, training_run, update_timing
 from regard.trainer.training_run import Stopped, TrainingRun
 from regard.training.config import TrainConfig
 from regard.training.optim import ExponentialAverage
@@ -408,6 +408,7 @@ PROVOKED = {
     "model.patch_size": (("grey.npz", CPU, 2), ("colour.npz", CPU, 8)),
     "model.positions": (("commands.tsv", CPU, "rotary"), ("pairs.tsv", CPU, None)),
     "model.qk_norm": (("pairs.tsv", GPU, True), ("commands.tsv", GPU, None)),
+    "model.rotary_base": (("commands.tsv", CPU, 100.0), ("pairs.tsv", CPU, None)),
     "model.share": (("pairs.tsv", CPU, "all"), ("greek.tsv", CPU, "output")),
     "model.width": (("pairs.tsv", CPU, 128), ("pairs.tsv", GPU, 256)),
     "task": (("plain.txt", CPU, "language"), ("tagged.txt", CPU, "tagging")),
@@ -463,6 +464,14 @@ def test_each_decision_is_provoked_by_data_or_machine(decided, setting):
 def test_there_is_no_decision_that_nothing_provokes(decided):
     assert {name for one in decided.values() for name in one} == {*PROVOKED, *ALWAYS}
     assert all(one[name] == value for one in decided.values() for name, value in ALWAYS.items())
+
+
+def test_words_are_exchanged_in_fewer_ways_where_pairs_are_many(files, monkeypatch):
+    ways = lambda: planned(files, "rule.tsv").config.data.swaps  # noqa: E731
+    rows = len((files / "rule.tsv").read_text().splitlines())
+    for most, expected in ((16 * rows, 16), (5 * rows, 5), (1, 2)):
+        monkeypatch.setattr("regard.tasks.plans.pairs.MOST_SWAPPED", most)
+        assert ways() == expected
 
 
 def test_much_data_is_planned_otherwise_than_little(files):
@@ -746,12 +755,37 @@ def test_a_machine_that_is_slow_only_at_first_uses_its_minutes(monkeypatch):
         assert 90 < end < 103, slow
 
 
+def validations(monkeypatch, *figures):
+    """Have each validation say these, beside what it says."""
+    validate, said = TrainingRun._validate, iter(figures)
+    monkeypatch.setattr(TrainingRun, "_validate", lambda self, batches: {**validate(self, batches), **next(said)})
+
+
 def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(TrainingRun, "_reached", lambda self, values: -1.0)
+    validations(monkeypatch, *[{"accuracy": 0.5}] * 4)
     plan = planned(files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1"))
     told = Told()
     regard.train(plan, tmp_path / "run", told)
     assert any("step 4" in line for line in told.lines), told.lines
+
+
+def test_exact_matches_that_differ_by_chance_are_told_apart_by_the_loss(files, tmp_path, monkeypatch):
+    validations(
+        monkeypatch,
+        {"exact_match": 0.9, "outputs": 200, "nll": 0.3},
+        {"exact_match": 0.98, "outputs": 200, "nll": 0.1},
+        {"exact_match": 0.975, "outputs": 200, "nll": 0.05},
+        {"exact_match": 0.9, "outputs": 200, "nll": 0.04},
+    )
+    plan = planned(
+        files,
+        "films.tsv",
+        overrides=(*SHORT, "train.validate_every=1", "model.layers=1", "train.select_by=exact_match"),
+    )
+    told = Told()
+    run = regard.train(plan, tmp_path / "run", told)
+    assert any("step 3, the best validated" in line for line in told.lines), told.lines
+    assert any("by exact_match is that of step 3" in line for line in doctor.diagnose(run.directory).facts)
 
 
 def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
@@ -862,10 +896,7 @@ def test_the_best_weights_are_those_of_the_best_score(files, tmp_path):
 
 @pytest.mark.parametrize(("name", "best"), [("word_error_rate", 2), ("f1", 4)])
 def test_of_errors_the_fewest_are_best_and_of_scores_the_highest(files, tmp_path, monkeypatch, name, best):
-    validate, figures = TrainingRun._validate, iter((0.5, 0.25, 0.75, 1.0))
-    monkeypatch.setattr(
-        TrainingRun, "_validate", lambda self, batches: {**validate(self, batches), name: next(figures)}
-    )
+    validations(monkeypatch, *({name: figure} for figure in (0.5, 0.25, 0.75, 1.0)))
     plan = planned(
         files, "films.tsv", overrides=(*SHORT, "train.validate_every=1", "model.layers=1", f"train.select_by={name}")
     )

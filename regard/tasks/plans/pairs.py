@@ -173,8 +173,9 @@ FEW_RULES_ON_CPU = Recipe(
 
 MOST_TOKENS = 1024
 """Of a text, by plan: attention to longer ones would take most of the time; `data.max_len` asks for them."""
-SWAPS = 16
-"""In how many ways words that can take each other's place are exchanged: about as often as little data is read."""
+SWAPS, MOST_SWAPPED = 16, 500_000
+"""In how many ways words that can take each other's place are exchanged, at most: about as often as little data is
+read; and how many pairs that may come to, each of which is written and tokenised before training."""
 
 WHY = {
     "tokenizer.vocab_size": "from how much text there is",
@@ -265,7 +266,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         decide("data.held_out", share, why)
     if found.swaps:
         why = f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too"
-        decide("data.swaps", SWAPS, why)
+        decide("data.swaps", max(2, min(SWAPS, MOST_SWAPPED // found.rows)), why)
     reach = min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
     if base is None:
         decide(
@@ -291,6 +292,9 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
             if joint
             else "one table for what is read of the target and what is written of it",
         )
+        if found.rule and not gpu:
+            why = "rotary positions that turn this fast tell apart distances in texts as long as these"
+            decide("model.rotary_base", 100.0 * reach / 64, why)
         decide("model.max_len", max(reach, 128), "room for the longest text")
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
     if base is not None:
@@ -370,8 +374,9 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         else Decision("train.smoothing", 0.1, "a model that is never quite sure generalises better"),
         Decision(
             "train.ema",
-            0.999 if gpu else 0.998,
-            "an average of the weights of the last updates is better than the last",
+            0.999 if gpu else 0.99 if rule else 0.998,
+            "an average of the weights of the last updates is better than the last; of a rule of fewer, as it is still "
+            "being learnt when the rate falls",
         ),
         Decision("train.choose", "best", "the weights of the best validation are kept, not the last"),
         Decision("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss"),
