@@ -17,19 +17,27 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
+WHOLE = "whole"
 WITHOUT = (None, "residual", "norm", "scale", "heads", "feed-forward", "positions")
+WAYS = {"attention": 3e-3, "gru": 3e-3, "lstm": 3e-3, "rnn": 1e-3, "convolution": 1e-3}
+"""Ways to read a sequence, and the learning rate of each unless told."""
+QUESTIONS = ("recall", "count")
 CELLS = ("lstm", "rnn", "gru-before", "gru-after", "mut1", "mut2", "mut3")
 IMAGES = {"as they are": (50, 100, 200, 400, 1438), "strewn": (300, 1000, 3000, 10_000, 100_000)}
 
 
 def works(asked):
     """What is to be measured, the most wanted first."""
-    ways = ("attention", "gru", "lstm", "rnn", "convolution")
-    far = [("long-range", question, way) for way in ways for question in ("recall", "count")]
-    deep, flat = ([("ablation", depth, without) for without in WITHOUT] for depth in (6, 2))
+    far = [
+        ("long-range", question, way, rate)
+        for way in asked.ways
+        for question in asked.questions
+        for rate in asked.rates or [WAYS[way]]
+    ]
+    deep, *flat = ([("ablation", depth, without) for without in asked.without] for depth in asked.layers)
     cells = [("cell", cell) for cell in (*CELLS, "gpt", "rwkv")]
     images = [("images", question, count) for question in IMAGES for count in IMAGES[question]]
-    found = [("growth",), *far, *deep, *cells, *images, *flat]
+    found = [("growth",), *far, *deep, *cells, *images, *(work for depth in flat for work in depth)]
     return [(*work, asked) for work in found if work[0] in asked.only]
 
 
@@ -53,15 +61,19 @@ def growth(asked):
         yield {"name": way["name"], "milliseconds": times}
 
 
-def long_range(question, way, asked):
+def long_range(question, way, rate, asked):
     from regard.comparison.sequence_length import long_range_accuracy
 
-    how = {"deep": True, "until": 0.99, "rate": 1e-3 if way in ("rnn", "convolution") else 3e-3, "rows": 512}
-    found = long_range_accuracy(128, asked.updates, ways=[way], questions=[question], device=asked.device, **how)
+    how = {"deep": True, "dilation": asked.dilation, "start": asked.start, "until": 0.99, "rows": 512}
+    how |= {"rate": rate, "tokens": asked.tokens, "seed": asked.seed, "device": asked.device}
+    found = long_range_accuracy(128, asked.updates, ways=[way], questions=[question], **how)
     result = found["results"][0]
     result["accuracy"] = [[point["length"], round(point["share"], 4)] for point in result["accuracy"]]
-    result["curve"] = [[point["updates"], round(point["share"], 4)] for point in result["curve"]]
-    yield {"rate": how["rate"], **result}
+    result["curve"] = [
+        [point["updates"], round(point["share"], 4), round(point["loss"], 4)] for point in result["curve"]
+    ]
+    own = {"start": asked.start} if way == "rnn" else {"dilation": asked.dilation} if way == "convolution" else {}
+    yield {"rate": rate, "tokens": asked.tokens, "seed": asked.seed, **own, **result}
 
 
 def settings(asked, steps, rate):
@@ -96,12 +108,12 @@ def ablation(depth, without, asked):
     from regard.comparison.experiment import TRICKS
     from regard.tasks.config import make_config
 
-    deep = [f"model.encoder_layers={depth}", f"model.decoder_layers={depth}", "train.batch_tokens=6000"]
-    data = ["data.world=20000", "data.world_grammar=plain"]
+    deep = [f"model.encoder_layers={depth}", f"model.decoder_layers={depth}"]
+    data = [f"train.batch_tokens={asked.batch_tokens}", "data.world=20000", "data.world_grammar=plain"]
     own = [TRICKS[without]] if without else []
-    steps = max(10, asked.updates // 3)
+    steps = asked.steps or max(10, asked.updates // 3)
     about, _, validations = trained(make_config(None, "demo", [*settings(asked, steps, 2e-3), *data, *deep, *own]))
-    yield {"depth": depth, "without": without, **about, "validations": validations}
+    yield {"depth": depth, "without": without, "batch_tokens": asked.batch_tokens, **about, "validations": validations}
 
 
 def cell(name, asked):
@@ -112,7 +124,7 @@ def cell(name, asked):
     rate = {"rnn": 1e-3, "gpt": 2e-3, "rwkv": 2e-3}.get(name, 3e-3)
     own = [f"model.cell={name}"] if preset == "lstm-tiny" else []
     data = [f'data.train=["{asked.train}"]', f'data.valid=["{asked.valid}"]', "data.carry=false"]
-    steps = max(10, asked.updates // 3)
+    steps = asked.steps or max(10, asked.updates // 3)
     config = make_config(None, preset, [*settings(asked, steps, rate), "train.batch_tokens=8192", *data, *own])
     adjusted = with_parameters(sized(config, asked), 600_000)
     about, made, validations = trained(adjusted)
@@ -138,6 +150,13 @@ def images(question, count, asked):
         yield {**found, "accuracy": round(found["accuracy"], 4)}
 
 
+def left_out(name):
+    """What an ablation goes without; nothing where it is whole."""
+    if name not in (WHOLE, *WITHOUT[1:]):
+        raise argparse.ArgumentTypeError(f"must be of {WHOLE}, {', '.join(WITHOUT[1:])}, not {name}")
+    return None if name == WHOLE else name
+
+
 def started():
     import torch
 
@@ -151,6 +170,17 @@ def main():
     parser.add_argument("train", type=Path, help="characters to train on")
     parser.add_argument("valid", type=Path, help="characters held out")
     parser.add_argument("--updates", type=int, default=3000, help="the most of a reader; others have a share of them")
+    parser.add_argument("--questions", nargs="+", default=QUESTIONS, choices=QUESTIONS, help="of readers")
+    parser.add_argument("--ways", nargs="+", default=tuple(WAYS), choices=tuple(WAYS), help="to read a sequence")
+    parser.add_argument("--rates", nargs="+", type=float, help="of each reader; one of its own unless given")
+    parser.add_argument("--tokens", type=int, default=8192, help="of an update of a reader")
+    parser.add_argument("--dilation", type=int, default=1, help="how much further each convolution reaches")
+    parser.add_argument("--start", default="orthogonal", choices=("orthogonal", "identity"), help="of a vanilla RNN")
+    parser.add_argument("--seed", type=int, default=1, help="of readers")
+    parser.add_argument("--steps", type=int, help="of an ablation or a cell, in place of a third of --updates")
+    parser.add_argument("--batch-tokens", type=int, default=6000, help="of an update of an ablation")
+    parser.add_argument("--layers", type=int, nargs="+", default=(6, 2), help="on each side, of the ablations")
+    parser.add_argument("--without", nargs="+", type=left_out, default=WITHOUT, help=f"{WHOLE} is the model itself")
     parser.add_argument("--only", nargs="+", default=kinds, choices=kinds)
     parser.add_argument("--first", type=int, help="measure only so many")
     parser.add_argument("--processes", type=int, default=2)

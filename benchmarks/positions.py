@@ -1,6 +1,7 @@
 """What each kind of position is worth beyond the trained length: one small language model of characters per kind.
 
 python benchmarks/positions.py TRAIN VALID --out FOLDER [--steps 1500] [--length 128] [--kinds rotary,alibi]
+python benchmarks/positions.py TRAIN VALID --out FOLDER --layers 2 --width 96 --batch-tokens 4096 --set model.dropout=0
 
 Each is trained on windows of LENGTH characters and measured on the same last LENGTH / 2 characters of windows of
 LENGTH, of one more before them (all positions shifted by one), of twice and of four times as many: nats per character.
@@ -32,6 +33,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch-tokens", type=int, default=None, help="of an update; the preset's unless given")
+    parser.add_argument("--norm", default="rms", choices=("rms", "layer"), help="layer norms cannot see linear kinds")
+    parser.add_argument("--set", action="append", default=[], help="a setting of every model, NAME=VALUE")
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--kinds", default=",".join(KINDS))
@@ -74,7 +77,7 @@ def trained(kind: str, options: argparse.Namespace) -> regard.Run:
         "model.max_len": 4 * options.length + 1,
         "model.positions": kind,
         # A layer norm takes away what is the same in every feature, and so all of linear positions.
-        "model.norm": "rms",
+        "model.norm": options.norm,
         "model.width": options.width,
         "model.feed_forward": 4 * options.width,
         "model.layers": options.layers,
@@ -89,7 +92,7 @@ def trained(kind: str, options: argparse.Namespace) -> regard.Run:
         settings["train.batch_tokens"] = options.batch_tokens
     overrides = [
         f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()
-    ]
+    ] + options.set
     data = {"train": [str(options.train)], "valid": [str(options.valid)]}
     return regard.train(regard.make_config(None, "gpt-characters", overrides, {"data": data}), directory)
 

@@ -1,6 +1,6 @@
 """The lectures' claims as measured: from `docs/results/claims.json`, the figures of long runs, to charts and tables.
 
-python docs/images/claims.py            plots claims-*.svg and writes the tables of docs/results/comparison.md anew
+python docs/images/claims.py            plots claims-*.svg and writes the tables of docs/results/ anew
 
 The commands that gave the figures stand beside the tables. A figure is in the record once.
 """
@@ -14,7 +14,8 @@ from typing import Any
 from regard.look.charts import Chart, Series, label, plot
 
 HERE = Path(__file__).parent
-RECORD, PAGE = HERE.parent / "results/claims.json", HERE.parent / "results/comparison.md"
+RECORD = HERE.parent / "results/claims.json"
+PAGES = [HERE.parent / "results" / name for name in ("comparison.md", "models.md")]
 WITHOUT = {
     **{"residual": "without residual sums", "norm": "without norms", "scale": "without scaling"},
     **{"heads": "one head as wide as all", "feed-forward": "without feed-forward", "positions": "without positions"},
@@ -24,6 +25,8 @@ CELLS = {
     **{"mut1": "MUT1", "mut2": "MUT2", "mut3": "MUT3", "gpt": "GPT", "rwkv": "RWKV"},
 }
 IMAGE_MODELS = {"vit": "Vision Transformer", "convnet": "convolutional network"}
+MOST = 3000
+"""Updates of a reader that has not learned."""
 Record = dict[str, Any]
 
 
@@ -41,7 +44,7 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
                 log_x=True,
                 low=0.0,
                 high=1.0,
-                series=[Series(name=one["way"], points=_points(one["accuracy"])) for one in best],
+                series=[Series(name=_way(one), points=_points(one["accuracy"])) for one in best],
                 ticks=[(length, label(length)) for length in lengths],
             ),
         )
@@ -54,7 +57,7 @@ def far_charts(record: Record) -> Iterator[tuple[str, Chart]]:
                 low=0.0,
                 high=1.0,
                 marks=False,
-                series=[Series(name=one["way"], points=_points(one["curve"])) for one in best],
+                series=[Series(name=_way(one), points=_points(one["curve"])) for one in best],
             ),
         )
 
@@ -111,7 +114,7 @@ def charts(record: Record) -> dict[str, Chart]:
 
 
 def tables(record: Record) -> dict[str, str]:
-    """Every table of the page, by its name there."""
+    """Every table of the pages, by its name there."""
     return {
         "long-range": _far_table(record["long_range"]),
         "ablation": _ablation_table(record["ablation"]),
@@ -123,16 +126,36 @@ def tables(record: Record) -> dict[str, str]:
 
 
 def _far_table(runs: Sequence[Record]) -> str:
+    """The best rate of each way; the others that were tried stand beside it, with the updates each of them had."""
     lengths = [length for length, _ in runs[0]["accuracy"]]
     rows = []
     for question in ("recall", "count"):
         for one in _best(runs, question):
             shares = [f"{100 * share:.1f}" for _, share in one["accuracy"]]
-            about = [question, one["way"], one["layers"], f"{one['parameters']:,}", f"{one['rate']:g}"]
-            rows.append([*about, f"{one['updates']:,}", *shares])
-    return _table(
-        ["question", "way", "layers", "parameters", "rate", "updates", *(f"{one:,}" for one in lengths)], rows
-    )
+            others = [f"{run['rate']:g} ({_outcome(run)})" for run in _rivals(runs, one) if run is not one]
+            about = [question, _way(one), one["layers"], f"{one['parameters']:,}", f"{one['rate']:g}"]
+            rows.append([*about, f"{one['updates']:,}", *shares, ", ".join(others)])
+    names = ["question", "way", "layers", "parameters", "rate", "updates", *(f"{one:,}" for one in lengths)]
+    return _table([*names, "other rates"], rows)
+
+
+def _outcome(run: Record) -> str:
+    """After how many updates a reader had learned; else how often it was right in the end."""
+    learned = run["updates"] < MOST
+    return f"{run['updates']:,}" if learned else f"{100 * _mean([share for _, share in run['accuracy']]):.1f} %"
+
+
+def _way(run: Record) -> str:
+    """With what makes readers of one way differ."""
+    if run.get("start") == "identity":
+        return f"{run['way']}, identity at first"
+    return f"{run['way']}, dilated" if run.get("dilation", 1) > 1 else run["way"]
+
+
+def _rivals(runs: Sequence[Record], one: Record) -> list[Record]:
+    """The runs of the same question and way at every rate, the lowest first."""
+    same = [run for run in runs if run["question"] == one["question"] and _way(run) == _way(one)]
+    return sorted(same, key=lambda run: run["rate"])
 
 
 def _ablation_table(runs: Sequence[Record]) -> str:
@@ -212,13 +235,19 @@ def _best(runs: Sequence[Record], question: str) -> list[Record]:
     found: dict[str, Record] = {}
     for run in runs:
         if run["question"] == question:
-            known = found.get(run["way"])
-            found[run["way"]] = run if known is None or run["curve"][-1][1] > known["curve"][-1][1] else known
+            known = found.get(_way(run))
+            found[_way(run)] = run if known is None or _rank(run) < _rank(known) else known
     return sorted(found.values(), key=lambda run: (-_mean([share for _, share in run["accuracy"]]), run["updates"]))
 
 
-def _points(pairs: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in pairs]
+def _rank(run: Record) -> tuple[float, int]:
+    """How good a rate was on the sequences tried along the way: right most often in the end, then soonest."""
+    return -run["curve"][-1][1], run["updates"]
+
+
+def _points(rows: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """The first two numbers of each row; the third of a curve is the loss."""
+    return [(row[0], row[1]) for row in rows]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -233,14 +262,15 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def made() -> dict[Path, str]:
     """Every file that the record gives, with what it should hold."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    page = PAGE.read_text(encoding="utf-8")
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     for name, table in tables(record).items():
         begin = f"<!-- claims: {name} -->\n"
-        before, found, rest = page.partition(begin)
-        assert found, f"{PAGE.name} has no place for the table {name}"
-        page = f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+        holders = [path for path, text in pages.items() if begin in text]
+        assert len(holders) == 1, f"{len(holders)} pages of {len(PAGES)} have a place for the table {name}"
+        before, _, rest = pages[holders[0]].partition(begin)
+        pages[holders[0]] = f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
     drawn = {HERE / f"{name}.svg": plot(chart, alone=True) for name, chart in charts(record).items()}
-    return {PAGE: page, **drawn}
+    return {**pages, **drawn}
 
 
 def stale() -> list[str]:

@@ -13,7 +13,7 @@ from regard.config import JsonObject
 from regard.data.synthetic.long_range import ANSWERS, VOCAB, LongRangeQuestion, long_range
 from regard.errors import ConfigError
 from regard.look.watch import attentions
-from regard.models.sequence_classifier import LayerKind, SequenceClassifier
+from regard.models.sequence_classifier import LayerKind, SequenceClassifier, Start
 from regard.nn.flops import operations
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -153,8 +153,11 @@ def long_range_accuracy(
     questions: Sequence[LongRangeQuestion] = get_args(LongRangeQuestion),
     width: int = 64,
     deep: bool = False,
+    dilation: int = 1,
+    start: Start = "orthogonal",
     until: float | None = None,
     rate: float = 3e-3,
+    tokens: int | None = None,
     rows: int = ROWS,
     device: str = "cpu",
     seed: int = 1,
@@ -162,10 +165,12 @@ def long_range_accuracy(
 ) -> JsonObject:
     """For each question and way, the share of right answers by length, after as many updates for each.
 
-    All have two layers, a convolution over three positions; `deep` gives it as many, over nine, as see the longest.
-    With `until` a reader is done as soon as that share of the answers is right at every length, on sequences that serve
-    for nothing else; `updates` is then the most that it gets, and each result says how many it had. `rate` is the
-    highest learning rate, `rows` how many sequences of each length the last test has.
+    All have two layers, a convolution over three positions; `deep` gives it as many, over nine, as see the longest: the
+    fewer, the further `dilation` spreads a layer's positions apart. `start` is a vanilla RNN's. With `until` one is
+    done as soon as that share of the answers is right at every length, on sequences that serve for nothing else;
+    `updates` is then the most that it gets, each result says how many it had, and its curve has the loss of training
+    since the trial before. `rate` is the highest learning rate, `tokens` the size of an update, `rows` how many
+    sequences of each length the last test has.
 
     An update sees sequences of one length, sampled evenly on a logarithmic scale up to `longest`: who learns at all
     learns on the short ones first. Chance is one in eight.
@@ -177,16 +182,24 @@ def long_range_accuracy(
     for question in questions:
         for way in ways:
             torch.manual_seed(seed)
-            shape = {"kernel": 9, "layers": math.ceil((longest - 1) / 8)} if deep and way == "convolution" else {}
-            reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width, **shape).to(device)
+            shape: dict[str, int] = {}
+            if deep and way == "convolution":
+                shape = {"kernel": 9, "dilation": dilation, "layers": _layers_that_see(longest, 9, dilation)}
+            begins: Start = start if way == "rnn" else "orthogonal"
+            reader = SequenceClassifier(way, VOCAB, ANSWERS, width=width, start=begins, **shape).to(device)
             began = time.perf_counter()
-            step, curve = 0, []
-            for step in _train_reader(reader, question, longest, updates, seed, rate):
+            step, curve, losses = 0, [], []
+            for loss in _train_reader(reader, question, longest, updates, seed, rate, tokens or TOKENS):
+                step += 1
+                if until is not None:
+                    losses.append(loss)
                 if progress is not None and step % 10 == 0:
                     progress(done + step, total)
                 if until is not None and step % TRIED_EVERY == 0:
                     tried = [_accuracy(reader, question, length, seed + UNSEEN) for length in _test_lengths(longest)]
-                    curve.append({"updates": step, "share": sum(tried) / len(tried)})
+                    lately = float(torch.stack(losses).mean())
+                    curve.append({"updates": step, "share": sum(tried) / len(tried), "loss": lately})
+                    losses.clear()
                     if min(tried) >= until:
                         break
             done += updates
@@ -211,6 +224,7 @@ def long_range_accuracy(
         "updates": updates,
         "width": width,
         "rate": rate,
+        "tokens": tokens or TOKENS,
         "until": until,
         "chance": 1 / ANSWERS,
         "rows": rows,
@@ -218,10 +232,25 @@ def long_range_accuracy(
     }
 
 
+def _layers_that_see(longest: int, kernel: int, dilation: int) -> int:
+    """As many convolutions as the last position needs to see the first of so many."""
+    layers, sees = 0, 1
+    while sees < longest:
+        sees += (kernel - 1) * dilation**layers
+        layers += 1
+    return layers
+
+
 def _train_reader(
-    reader: SequenceClassifier, question: LongRangeQuestion, longest: int, updates: int, seed: int, rate: float
-) -> Iterator[int]:
-    """Train it, one update at a time; what it yields is how many there were."""
+    reader: SequenceClassifier,
+    question: LongRangeQuestion,
+    longest: int,
+    updates: int,
+    seed: int,
+    rate: float,
+    size: int,
+) -> Iterator[Tensor]:
+    """Train it, one update at a time; what it yields is the loss of each."""
     optimizer = torch.optim.AdamW(reader.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     luck = torch.Generator().manual_seed(seed)
     for step in range(updates):
@@ -231,13 +260,14 @@ def _train_reader(
         warm = min(1.0, (step + 1) / max(1, updates // 20))
         for group in optimizer.param_groups:
             group["lr"] = rate * warm * 0.5 * (1 + math.cos(math.pi * step / updates))
-        tokens, answers = long_range(question, max(4, TOKENS // length), length, seed=1_000_003 * seed + step)
+        tokens, answers = long_range(question, max(4, size // length), length, seed=1_000_003 * seed + step)
         at = reader.answer.weight.device
-        F.cross_entropy(reader(tokens.to(at)), answers.to(at)).backward()
+        loss = F.cross_entropy(reader(tokens.to(at)), answers.to(at))
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        yield step + 1
+        yield loss.detach()
 
 
 def _test_lengths(longest: int) -> list[int]:

@@ -22,10 +22,13 @@ TINY = ConvolutionalConfig(
 )
 
 
-@pytest.mark.parametrize(("kernel", "causal"), [(3, False), (5, False), (3, True), (4, True), (1, True)])
-def test_a_gated_convolution_is_its_definition(kernel, causal):
+@pytest.mark.parametrize(
+    ("kernel", "causal", "dilation"),
+    [(3, False, 1), (5, False, 1), (3, True, 1), (4, True, 1), (1, True, 1), (3, False, 2), (3, True, 2), (2, True, 3)],
+)
+def test_a_gated_convolution_is_its_definition(kernel, causal, dilation):
     torch.manual_seed(0)
-    layer = GatedConvolution(3, kernel, causal=causal).double()
+    layer = GatedConvolution(3, kernel, causal=causal, dilation=dilation).double()
     x = torch.randn(2, 7, 3, dtype=torch.float64)
     found = layer(x)
     weight, bias = layer.convolution.weight, layer.convolution.bias
@@ -33,14 +36,16 @@ def test_a_gated_convolution_is_its_definition(kernel, causal):
     for t in range(7):
         total = bias.expand(2, -1)
         for place in range(kernel):
-            if 0 <= t - before + place < 7:
-                total = total + x[:, t - before + place] @ weight[:, :, place].T
+            seen = t + dilation * (place - before)
+            if 0 <= seen < 7:
+                total = total + x[:, seen] @ weight[:, :, place].T
         assert_close(found[:, t], total[:, :3] * torch.sigmoid(total[:, 3:]))
 
 
-def test_a_window_is_all_that_a_step_needs():
+@pytest.mark.parametrize(("kernel", "dilation"), [(4, 1), (2, 3)])
+def test_a_window_is_all_that_a_step_needs(kernel, dilation):
     torch.manual_seed(0)
-    layer = GatedConvolution(3, 4, causal=True)
+    layer = GatedConvolution(3, kernel, causal=True, dilation=dilation)
     x = torch.randn(2, 7, 3)
     whole, window = layer(x), layer.window(x[:, 0])
     for t in range(7):

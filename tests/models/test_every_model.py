@@ -14,6 +14,7 @@ from model_zoo import BERT, CONVOLUTIONAL, RECURRENT, TRANSFORMER, TRANSFORMERS,
 from torch import nn
 from torch.testing import assert_close
 
+from regard.errors import ConfigError
 from regard.models import MODELS
 from regard.models.bert import Bert
 from regard.models.captioner import CaptionConfig, CaptionModel
@@ -47,6 +48,7 @@ from regard.nn.losses.cross_entropy import IGNORE
 from regard.nn.positions import PositionKind
 from regard.runs.checkpoint import load_weights_strictly, weights_of
 from regard.runs.files import read_tensors, write_tensors
+from regard.tasks.config import make_config
 from regard.training.loop import train_step, validate
 from regard.training.objectives import (
     Captioning,
@@ -269,3 +271,19 @@ def test_weights_written_and_read_again_are_the_model(name, tmp_path):
 def test_no_kind_of_position_norm_or_activation_is_left_out_of_the_laws(setting, kinds):
     tried = {variant.get(setting, getattr(TRANSFORMER, setting)) for variant in TRANSFORMERS.values()}
     assert tried == set(get_args(kinds))
+
+
+NORMED_AWAY = {("bert", "linear"), ("bert", "linear-unscaled")}
+FAMILIES = ("demo", "gpt-tiny", "bert-tiny", "vit-digits", "lstm-tiny", "gehring-2017", "speech-tiny")
+
+
+@pytest.mark.parametrize("preset", FAMILIES)
+@pytest.mark.parametrize("kind", get_args(PositionKind))
+def test_a_family_takes_every_kind_of_positions_or_says_why_not(preset, kind):
+    family = make_config(None, preset).model["name"]
+    if family in ("transformer", "gpt", "bert") and (family, kind) not in NORMED_AWAY:
+        assert make_config(None, preset, [f"model.positions={kind}"]).model["positions"] == kind
+        return
+    reason = f"positions='{kind}' adds the same number" if family == "bert" else "unknown setting 'model.positions'"
+    with pytest.raises(ConfigError, match=reason):
+        make_config(None, preset, [f"model.positions={kind}"])

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from regard.errors import ConfigError
 from regard.models.sequence_classifier import SequenceClassifier
 
 WAYS = ["rnn", "gru", "lstm", "convolution", "attention"]
@@ -21,11 +22,13 @@ def test_no_position_knows_a_later_one(way):
     assert not torch.allclose(before[:, 8:], after[:, 8:])
 
 
-@pytest.mark.parametrize(("layers", "kernel"), [(1, 3), (2, 3), (3, 4)])
-def test_a_convolution_sees_its_receptive_field_and_nothing_before(layers, kernel):
-    model = reader("convolution", layers=layers, kernel=kernel)
+@pytest.mark.parametrize(
+    ("layers", "kernel", "dilation", "expected"), [(1, 3, 1, 3), (2, 3, 1, 5), (3, 4, 1, 10), (3, 3, 2, 15)]
+)
+def test_a_convolution_sees_its_receptive_field_and_nothing_before(layers, kernel, dilation, expected):
+    model = reader("convolution", layers=layers, kernel=kernel, dilation=dilation)
     field = model.receptive_field
-    assert field == 1 + layers * (kernel - 1)
+    assert field == expected
     ids = torch.randint(30, (1, 20), generator=torch.Generator().manual_seed(1))
     answers = {}
     for back in (field - 1, field):
@@ -43,3 +46,20 @@ def test_the_others_see_the_very_first_token(way):
     changed[0, 0] = (changed[0, 0] + 1) % 30
     assert model.receptive_field is None
     assert not torch.equal(model(changed), model(ids))
+
+
+@torch.no_grad()
+def test_a_vanilla_rnn_that_starts_as_the_identity_keeps_what_it_read():
+    ids = torch.randint(30, (8, 20), generator=torch.Generator().manual_seed(1))
+    alike = {}
+    for start in ("orthogonal", "identity"):
+        model = reader("rnn", layers=1, start=start)
+        states = model.read(model.embedding(ids))
+        alike[start] = float(torch.cosine_similarity(states[:, :-1], states[:, 1:], dim=-1).mean())
+    assert alike["identity"] > 0.9
+    assert alike["orthogonal"] < 0.5
+
+
+def test_only_a_vanilla_rnn_starts_as_the_identity():
+    with pytest.raises(ConfigError, match="start='identity' is a vanilla RNN's"):
+        reader("lstm", start="identity")

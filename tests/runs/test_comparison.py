@@ -326,3 +326,12 @@ def test_a_reader_that_has_learned_stops_and_says_after_how_many_updates(monkeyp
     assert (easy["updates"], len(easy["curve"])) == (10, 1)
     assert (hard["updates"], len(hard["curve"])) == (40, 4)
     assert hard["accuracy"][0]["share"] * 24 % 1 == 0
+    assert all(0 < point["loss"] < 10 for point in hard["curve"])
+
+
+@pytest.mark.parametrize(("dilation", "layers", "field"), [(1, 16, 129), (2, 5, 249), (4, 3, 169)])
+def test_deep_convolutions_are_as_many_as_see_the_longest(dilation, layers, field):
+    how = {"ways": ("convolution",), "questions": ("count",), "width": 4, "rows": 1, "tokens": 64}
+    found = long_range_accuracy(128, 1, deep=True, dilation=dilation, **how)
+    assert found["tokens"] == 64
+    assert (found["results"][0]["layers"], found["results"][0]["receptive_field"]) == (layers, field)

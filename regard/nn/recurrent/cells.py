@@ -309,3 +309,13 @@ def initialise_cell(cell: Cell) -> None:
                 nn.init.orthogonal_(matrix)
     if isinstance(cell, LSTMCell):
         cell.inputs.bias.data.chunk(4)[1].fill_(1.0)
+
+
+@torch.no_grad()
+def start_by_keeping(cell: VanillaCell, entering: float = 0.1) -> None:
+    """The identity over the state, and inputs times `entering`: at first a state stays as it is, and little comes in.
+
+    Otherwise each input is as large as the state, and a few of them drown what was read before (Le et al. 2015).
+    """
+    nn.init.eye_(cell.hidden.weight)
+    cell.inputs.weight.mul_(entering)
