@@ -137,8 +137,8 @@ def look(
         check_output(page, kind=".html")
         for path in (page.with_suffix(".json"), page.with_suffix(".svg")):
             check_output(path)
-        given, end = [str(run), *(text or [])], target[0] if target else None
-        _gradients(given, page, end, spectral_radius, settings or [])
+        given = [str(run), *(text or [])]
+        _gradients(given, page, target[0] if target else None, spectral_radius, settings or [])
         return
     if spectral_radius is not None or settings:
         raise typer.BadParameter("--spectral-radius and --set go with --gradients")

@@ -330,8 +330,9 @@ class Task:
 
     def several(self, inputs: Any) -> list[Any]:
         """What Python gives, one input or several, as a list."""
-        one = isinstance(inputs, str | Path | Mapping) or not isinstance(inputs, Iterable)
-        return [inputs] if one else list(inputs)
+        if isinstance(inputs, str | Path | Mapping) or not isinstance(inputs, Iterable):
+            return [inputs]
+        return list(inputs)
 
     def requested(self, run: "Run", given: Sequence[Any]) -> list[Any]:
         """The same of a request over HTTP."""
