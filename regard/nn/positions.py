@@ -110,7 +110,7 @@ class Rotary(nn.Module):
         super().__init__()
         if head_width % 2:
             raise ConfigError(f"head width {head_width} must be even for rotary positions")
-        self.layout = layout
+        self.layout, self.base = layout, base
         steps = torch.arange(0, head_width, 2, dtype=torch.float64) / head_width
         angles = torch.arange(max_len, dtype=torch.float64)[:, None] * base**-steps
         self.register_buffer("cosines", angles.cos().float(), persistent=False)

@@ -347,7 +347,7 @@ def world_held_out(part: Part, source: str = "en", count: int | None = None, gra
 def full_pairs(
     corpus: Iterable[tuple[str, str]], limit: int | None = None, say: Say | None = None
 ) -> list[tuple[str, str]]:
-    """The first `limit` pairs that have both sides; `say` is told of others that were passed over."""
+    """The first `limit` pairs that have both sides; `say` is told of others that were passed over, if any pair is left."""
     blank = 0
 
     def full() -> Iterator[tuple[str, str]]:
@@ -359,7 +359,7 @@ def full_pairs(
                 blank += 1
 
     pairs = list(islice(full(), limit))
-    if blank and say is not None:
+    if blank and pairs and say is not None:
         say(f"{blank:,} of {blank + len(pairs):,} pairs have a blank side and are left out")
     return pairs
 

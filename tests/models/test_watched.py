@@ -141,7 +141,7 @@ def turned(attention, vectors):
         return vectors
     half, out = vectors.shape[-1] // 2, torch.empty_like(vectors)
     for place, pair in itertools.product(range(len(vectors)), range(half)):
-        angle = place * 10_000.0 ** (-pair / half)
+        angle = place * attention.rotary.base ** (-pair / half)
         a, b = (pair, pair + half) if attention.rotary.layout == "halves" else (2 * pair, 2 * pair + 1)
         turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]).double()
         out[place, :, [a, b]] = vectors[place, :, [a, b]] @ turn.T
