@@ -347,7 +347,7 @@ def world_held_out(part: Part, source: str = "en", count: int | None = None, gra
 def full_pairs(
     corpus: Iterable[tuple[str, str]], limit: int | None = None, say: Say | None = None
 ) -> list[tuple[str, str]]:
-    """The first `limit` pairs that have both sides; `say` is told of others that were passed over, if any pair is left."""
+    """The first `limit` pairs that have both sides; `say` is told of others, if any pair is left."""
     blank = 0
 
     def full() -> Iterator[tuple[str, str]]:
