@@ -118,6 +118,7 @@ def tables(record: Record) -> dict[str, str]:
     return {
         "long-range": _far_table(record["long_range"]),
         "ablation": _ablation_table(record["ablation"]),
+        "ablation-six": _ablation_table(record["ablation_six"]),
         "ablation-four": _ablation_table(record["ablation_four"]),
         "layers": _layers_table(record["growth"]),
         "cells": _cells_table(record["cells"]),
