@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli import main
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 GENERATED = ("docs/cli.md", "docs/settings.md")
@@ -83,6 +85,19 @@ def test_the_references_are_as_the_code_is(page):
 
 def test_the_lectures_claims_are_drawn_and_tabled_from_their_record():
     assert not runpy.run_path(str(ROOT / "docs/images/claims.py"))["stale"](), "run: python docs/images/claims.py"
+
+
+PLOTTED = {
+    "masks": ("masks", "--length", "8", "--window", "3", "--padding", "2"),
+    "sinusoids": ("positions", "--width", "16", "--length", "20"),
+    "softmax": ("softmax",),
+}
+
+
+@pytest.mark.parametrize("name", PLOTTED)
+def test_pictures_of_the_companion_are_what_its_commands_plot(name, tmp_path):
+    assert main(["draw", *PLOTTED[name], "--out", str(tmp_path / "plot.svg")]) == 0
+    assert (tmp_path / "plot.svg").read_bytes() == (ROOT / "docs" / "images" / f"{name}.svg").read_bytes()
 
 
 def test_a_reference_follows_the_code():
