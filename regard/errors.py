@@ -60,6 +60,10 @@ class RegardWarning(UserWarning):
     are cut, a training that goes badly."""
 
 
+BETWEEN = ("contextlib", "torch.utils._contextlib")
+"""Modules whose decorators stand between a caller and what is called."""
+
+
 def warn(text: str) -> None:
     """Warn whoever called regard, at the line of theirs that did."""
     place, frame = str(Path(__file__).parent), sys._getframe(1)
@@ -68,6 +72,8 @@ def warn(text: str) -> None:
         where = frame if frame.f_code.co_filename.startswith(place) else where
         frame = frame.f_back
     where = where.f_back or where
+    while where.f_back is not None and where.f_globals.get("__name__") in BETWEEN:
+        where = where.f_back
     names = where.f_globals
     seen = names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(

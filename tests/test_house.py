@@ -108,3 +108,12 @@ def test_the_architecture_is_short_and_names_what_is_there():
     for module, name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)` `(\w+)`", text):
         source = (ROOT / "regard" / module).read_text(encoding="utf-8")
         assert re.search(rf"^\s*(?:class|def) {name}\b|^{name}\b", source, re.MULTILINE), f"{module}: {name}"
+
+
+def test_users_are_warned_by_a_class_of_ours_or_of_what_moved():
+    found = []
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "warnings.warn":
+                found.append(path)
+    assert set(found) == {"regard/moved.py", "regard/runs/__init__.py"}  # FutureWarning; others by regard.errors.warn

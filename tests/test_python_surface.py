@@ -307,6 +307,36 @@ def test_evaluating_warns_of_what_is_left_out_and_cut(run):
         regard.evaluate(run, [PAIRS[0], "Thanks."])
 
 
+WARNED = """
+import sys
+import warnings
+import regard
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("always", regard.RegardWarning)
+    loading = sys.modules[regard.Run.__module__]
+    loading._multiplies_bfloat16 = lambda: False
+    run = regard.load({run!r}, "cpu", "bfloat16")
+    regard.watch
+    sys.modules["regard.look.watch"].past_the_interface = lambda model: ["LocalAttention"]
+    with regard.watch(run.model):
+        pass
+for one in caught:
+    print(one.filename, one.lineno, one.message)
+"""
+
+
+def test_loading_and_watching_warn_at_the_callers_line(run, tmp_path):
+    """In a process of its own: here checks of types stand between the two."""
+    script = tmp_path / "script.py"
+    script.write_text(WARNED.replace("{run!r}", repr(str(run.directory))), encoding="utf-8")
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=_path())
+    loading, watching = done.stdout.splitlines() or [done.stderr[-2000:], ""]
+    assert loading.startswith(f"{script} 10 precision=bfloat16: this processor does not multiply")
+    assert watching == f"{script} 13 not seen: LocalAttention, past transformers' attention interface"
+
+
 def test_every_public_name_is_listed_and_found():
     assert {*regard.__all__, "nn", "serve", "look", "data"} <= {*dir(regard)}
     for name in dir(regard):

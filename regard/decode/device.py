@@ -4,7 +4,6 @@ Sources stand in slots (`decode/slots.py`): as one ends, another takes its slot.
 what it looks at, and traces what has ended while the next steps run, so the device does not wait for it.
 """
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -30,7 +29,7 @@ from regard.decode.slots import (
     bucket,
 )
 from regard.decode.stepper import Hypothesis
-from regard.errors import RegardError
+from regard.errors import RegardError, warn
 from regard.nn.attention import watched
 from regard.nn.fixed_cache import Room
 
@@ -113,10 +112,7 @@ class DeviceDecoder(Generic[F]):
                 room = replace(room, sources=room.sources // 2)
         if room.sources < asked:  # others have taken memory since it was looked at
             self._most[replace(room, sources=1)] = room.sources
-            warnings.warn(
-                f"too little memory is free to decode {asked} sources together; going on with {room.sources}",
-                stacklevel=2,
-            )
+            warn(f"too little memory is free to decode {asked} sources together; going on with {room.sources}")
         made.key = _key(config), room, eos, tuple(stops), penalty
         return made
 

@@ -7,14 +7,13 @@ used as it is there, without asking the network; where that is switched off (HF_
 import hashlib
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from regard.config import path_of
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, warn
 from regard.runs.files import CONFIG, read_json
 from regard.tasks.run import Run
 from regard.tasks.run import load as load_run
@@ -36,7 +35,7 @@ def load(
     directory: str | Path,
     device: str = "auto",
     precision: str = "float32",
-    tell: Callable[[str], object] = warnings.warn,
+    tell: Callable[[str], object] = warn,
     *,
     verify: bool = True,
 ) -> Run:
@@ -58,7 +57,7 @@ def load(
     return load_run(directory, device, precision, tell, verify=verify)
 
 
-def imported(name: str, tell: Callable[[str], object] = warnings.warn) -> Path:
+def imported(name: str, tell: Callable[[str], object] = warn) -> Path:
     """The run that was made of a checkpoint, made if it is not there yet; it lies beside the hub's cache."""
     from regard.interop.huggingface import import_directory
 
@@ -72,7 +71,7 @@ def imported(name: str, tell: Callable[[str], object] = warnings.warn) -> Path:
 
 
 def checkpoint(
-    name: str, *, revision: str | None = None, fresh: bool = False, tell: Callable[[str], object] = warnings.warn
+    name: str, *, revision: str | None = None, fresh: bool = False, tell: Callable[[str], object] = warn
 ) -> Path:
     """The directory of a checkpoint: `name` itself where that is one, else what the hub has by this name.
 

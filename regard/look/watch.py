@@ -4,7 +4,6 @@ An unwatched model is the same graph as if watching did not exist.
 """
 
 import fnmatch
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, nearest
+from regard.errors import ConfigError, nearest, warn
 from regard.look.document import (
     MOST_NUMBERS,
     AttentionMap,
@@ -205,7 +204,7 @@ def watch(
     chosen = _of_layers(matching({**known, **cells}, patterns, "attention or cell" if cells else "attention"), layers)
     check_heads(known, {name: heads or () for name in chosen if name in known})
     if known and "*" in patterns and (missed := past_the_interface(model)):
-        warnings.warn(f"not seen: {' and '.join(missed)}, past transformers' attention interface", stacklevel=3)
+        warn(f"not seen: {' and '.join(missed)}, past transformers' attention interface")
     watched, stepped = [name for name in chosen if name in known], [name for name in chosen if name in cells]
     trace = Trace(
         {name: [] for name in watched},

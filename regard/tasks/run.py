@@ -1,6 +1,5 @@
 """A run directory, loaded: the same one trains on, is used, is evaluated and is looked into."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -239,7 +238,7 @@ def load(
     directory: str | Path,
     device: str = "auto",
     precision: str = "float32",
-    tell: Callable[[str], object] = warnings.warn,
+    tell: Callable[[str], object] = warn,
     *,
     verify: bool = True,
 ) -> Run:

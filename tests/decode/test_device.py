@@ -13,6 +13,7 @@ from regard.decode.greedy import collect, decode
 from regard.decode.sample import Sampler, uniform_numbers
 from regard.decode.search import search
 from regard.decode.slots import BeamSlots, FixedStepper, Room, Rules, Source, bucket
+from regard.errors import RegardWarning
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.nn.batch import Pairs, Tokens
@@ -302,7 +303,7 @@ def test_where_memory_is_short_fewer_are_decoded_together(fits, monkeypatch):
 
     monkeypatch.setattr(Transformer, "allocate", short)
     monkeypatch.setattr(DeviceDecoder, "_fitting", lambda self, room: 64)
-    with pytest.warns(UserWarning, match="too little memory is free to decode 64 sources together; going on with [24]"):
+    with pytest.warns(RegardWarning, match="memory is free to decode 64 sources together; going on with [24]"):
         check(model, config, count=23, slots=23)
     assert asked.count(64) == 1  # what did not fit is not tried again
 

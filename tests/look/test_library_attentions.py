@@ -6,7 +6,7 @@ import transformers
 from torch import nn
 from torch.testing import assert_close
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RegardWarning
 from regard.look import attentions, evened, masked, show, swapped, watch
 from regard.nn.attention import ACROSS, BEFORE, WITHIN
 
@@ -155,7 +155,7 @@ def test_heads_are_evened_and_swapped_with_another_batch_by_name():
 def test_what_goes_past_the_interface_is_said():
     sizes = {"vocab_size": WORDS, "d_model": 16, "d_kv": 4, "num_heads": 4, "num_layers": 1, "d_ff": 24}
     model = transformers.LongT5Model(transformers.LongT5Config(**sizes, decoder_start_token_id=0)).eval()
-    with torch.no_grad(), pytest.warns(UserWarning, match="not seen: LongT5LocalAttention"), watch(model) as trace:
+    with torch.no_grad(), pytest.warns(RegardWarning, match="not seen: LongT5LocalAttention"), watch(model) as trace:
         model(input_ids=IDS, decoder_input_ids=IDS[:, :4])
     # Its list of outputs does not say which attentions look across; its calls do.
     assert list(trace.sides.values()) == [BEFORE, ACROSS]

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from regard.cli import main
 from regard.decode.search import search
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RegardWarning, RunError
 from regard.interop.huggingface import config_fields, import_directory
 from regard.nn.batch import Pairs, Tokens, Windows
 from regard.runs.files import read_tensors, write_tensors
@@ -129,7 +129,7 @@ def test_stored_sinusoids_are_compared_with_what_they_should_be(made, tmp_path):
     write_tensors(folder / "model.safetensors", {**weights, name: table})
     import_directory(folder, tmp_path / "run")
     write_tensors(folder / "model.safetensors", {**weights, name: table.half()})
-    with pytest.warns(UserWarning, match=f"{name} as float16.*may differ"):
+    with pytest.warns(RegardWarning, match=f"{name} as float16.*may differ"):
         import_directory(folder, tmp_path / "rounded")
     write_tensors(folder / "model.safetensors", {**weights, name: table + 0.01})
     refused(folder, tmp_path, f"{name}, which is not the table of sinusoids", RunError)

@@ -1,6 +1,5 @@
 """A Hugging Face directory to a run, and a run to such a directory."""
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ import tokenizers
 
 from regard.config import JsonObject
 from regard.decode.config import DecodeConfig
-from regard.errors import ConfigError, RunError, nearest
+from regard.errors import ConfigError, RunError, nearest, warn
 from regard.interop.huggingface import bert
 from regard.interop.huggingface.bart import BART, MARIAN
 from regard.interop.huggingface.bert import BERT, DISTILBERT, ROBERTA
@@ -66,7 +65,7 @@ FAMILIES = {
 """By `model_type`."""
 
 
-def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str], object] = warnings.warn) -> Run:
+def import_directory(directory: str | Path, out: str | Path, tell: Callable[[str], object] = warn) -> Run:
     """A new run in `out` with the model and the tokenizer of a Hugging Face directory.
 
     What cannot be taken over and changes outputs is refused by name; `tell` is told what is read or done otherwise.

@@ -1,11 +1,10 @@
 """`generation_config.json`: how an encoder-decoder is decoded, as our settings and back."""
 
-import warnings
 from collections.abc import Callable, Iterator
 
 from regard.config import JsonObject
 from regard.decode.config import DecodeConfig
-from regard.errors import ConfigError
+from regard.errors import ConfigError, warn
 from regard.interop.huggingface.config_fields import LARGEST, Json, is_number, is_whole, number, yes_or_no
 
 MOST_BEAMS = 1000
@@ -58,9 +57,7 @@ def warn_not_taken_over(said: Json, tell: Callable[[str], object]) -> None:
         tell(f"generation_config.json: eos_token_id={eos!r}: a text ends at {eos[0]}, not at the others")
 
 
-def decode_settings(
-    config: Json, longest: int, entries: int, tell: Callable[[str], object] = warnings.warn
-) -> DecodeConfig:
+def decode_settings(config: Json, longest: int, entries: int, tell: Callable[[str], object] = warn) -> DecodeConfig:
     """The settings of decoding. `longest` is the model's own length, `entries` the size of its vocabulary.
 
     What a checkpoint leaves out has their default, but for the length, which is then the model's.

@@ -1,6 +1,5 @@
 """Look inside a Hugging Face checkpoint as it is: transformers runs it, and nothing is imported into a run."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, warn
 from regard.interop.hub import checkpoint
 from regard.look.document import AttentionMap, Document, Sentence, Side, that_fit
 from regard.look.given_attentions import given_maps
@@ -29,7 +28,7 @@ def look_at_checkpoint(
     options: LookOptions | None = None,
     *,
     device: str = "cpu",
-    tell: Callable[[str], object] = warnings.warn,
+    tell: Callable[[str], object] = warn,
 ) -> Document:
     """Every attention of the model in `directory` on each text; a pair of texts is written `first ||| second`.
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from regard.errors import ConfigError, DataError, RunError
+from regard.errors import ConfigError, DataError, RunError, warn
 from regard.interop.huggingface.config_fields import (
     LARGEST_JSON,
     Json,
@@ -51,7 +50,7 @@ def read_vocabularies(
     entries: tuple[int, int],
     start: str | None = None,
     opened: tokenizers.Tokenizer | None = None,
-    tell: Callable[[str], object] = warnings.warn,
+    tell: Callable[[str], object] = warn,
 ) -> tuple[Vocabularies, TokenizerConfig]:
     """The directory's tokenizers, source and target, and our settings of them.
 
@@ -250,7 +249,7 @@ def t5_tokenizer(path: Path, extra_ids: int) -> tokenizers.Tokenizer:
 
 
 def marian_tokenizers(
-    source: Path, target: Path, vocabulary: Path, tell: Callable[[str], object] = warnings.warn
+    source: Path, target: Path, vocabulary: Path, tell: Callable[[str], object] = warn
 ) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
     """One pipeline per side, both with the numbers of `vocab.json`: a side knows the pieces of its own model alone.
 

@@ -1,7 +1,6 @@
 """The weights of a checkpoint and of our models: which is which, whether they fit, filled in and written out."""
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import JsonObject
-from regard.errors import ConfigError, RunError
+from regard.errors import ConfigError, RunError, warn
 from regard.interop.huggingface.config_fields import Json, plain_file, read_json
 from regard.nn.attention import NoHeads
 from regard.nn.positions import sinusoidal
@@ -199,7 +198,7 @@ def _shards(directory: Path) -> list[Path]:
 
 
 def model_from_weights(
-    config: RunConfig, weights: Weights, family: Family, tell: Callable[[str], object] = warnings.warn
+    config: RunConfig, weights: Weights, family: Family, tell: Callable[[str], object] = warn
 ) -> nn.Module:
     """The model with the checkpoint's weights. No memory is taken for it before all are known to fit."""
     settings = asdict(config.model_config())
