@@ -96,7 +96,6 @@ CAPTIONS_ON_CPU = Recipe(
         "train.r_drop": 0.0,
         "train.weight_decay": 0.01,
     },
-    measured=False,
 )
 SYMBOLS = Recipe(
     "CMUdict",
