@@ -68,7 +68,9 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     labels = len({str(value) for value in label.values})
     data: JsonObject = {"text": first.key, "label": label.key} | ({"pair": second.key} if second else {})
     what = "pairs of texts" if second else "texts"
-    return Recognised(certainty=0.85, why=f"{what} with one of {labels} labels each", data=data)
+    # Rows may be sorted by their label: the first of them have one.
+    each = f"one of {labels} labels" if labels > 1 else "a label"
+    return Recognised(certainty=0.85, why=f"{what} with {each} each", data=data)
 
 
 def _small(column: DataColumn) -> bool:
@@ -154,7 +156,10 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
         decide("data.max_len", min(256, reads), "a longer context is read in stretches")
     else:
         length = min(256 if gpu else 128, int(longest), reads)
-        decide("data.max_len", length, f"the longest text has {found.text.most_words:,} words")
+        why = f"the longest text has {found.text.most_words:,} words"
+        if head == "classes" and found.text.most_words > length:
+            why += f": of those of more than {length} tokens only the beginning is read, and they are counted"
+        decide("data.max_len", length, why)
     if head == "classes":
         decide("data.overlong", "truncate", "the beginning of a long text tells its class, too")
     if base is None:
@@ -186,7 +191,7 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
         decide("train.learning_rate", 1.5e-4, tuned)
         decide("train.layer_decay", 0.7, f"lower layers keep what they know; {tuned}")
         decide("train.warmup_share", 0.02, tuned)
-        decide("train.batch_tokens", max(512, int(min(512, longest))), tuned)
+        decide("train.batch_tokens", 512, tuned)
         decide("train.r_drop", 2.0 if gpu and head == "classes" else 0.0, f"two passes that must agree; {tuned}")
         most = 3.0
     decide("train.optimizer", "adamw", "as in the recipes")
