@@ -131,7 +131,8 @@ def table_layout(path: Path, first: Sequence[str], columns: Columns) -> TableLay
     needed = missing[:-1] if columns.label_optional and found[columns.settings[-1]] is None else missing
     spare = [place for place in range(len(cells)) if place not in found.values()]
     named = dict(zip(columns.settings, columns.names, strict=True))
-    notes = [f"row 1 of {path} is taken as a header: {', '.join(cells)}"]
+    called = [cell or f"column {place + 1}" for place, cell in enumerate(cells)]
+    notes = [f"row 1 of {path} is taken as a header: {', '.join(called)}"]
     # Where only one column can be meant, or all stand in their order under other names, it is clear which is which.
     if len(needed) == len(spare) == 1 or (len(needed) == len(spare) == len(columns.names)):
         found |= dict(zip(needed, spare, strict=True))
@@ -145,7 +146,7 @@ def table_layout(path: Path, first: Sequence[str], columns: Columns) -> TableLay
     places = tuple(place for place in found.values() if place is not None)
     if columns.label_optional:
         return TableLayout(places, len(cells), True, tuple(notes))
-    return TableLayout(places, len(cells), True, (*notes, *unused(path, [cells[place] for place in spare], columns)))
+    return TableLayout(places, len(cells), True, (*notes, *unused(path, [called[place] for place in spare], columns)))
 
 
 def unused(path: Path, names: Sequence[str], columns: Columns) -> list[str]:
@@ -287,6 +288,8 @@ def raw_rows(path: Path, format: Format) -> Iterator[tuple[int, list[str]]]:
 
 def _is_header(cells: Sequence[str], columns: Columns) -> bool:
     """Whether a first row holds the label's name, the names of all that is wanted, or nothing but names of columns."""
+    if _unnamed_index(cells):
+        cells = cells[1:]
     if not all(cells) or len({cell.casefold() for cell in cells}) < len(cells):
         return False
     named = {s: name for s, name in zip(columns.settings, columns.names, strict=True) if isinstance(name, str)}
@@ -295,6 +298,11 @@ def _is_header(cells: Sequence[str], columns: Columns) -> bool:
     if label in cells or (wanted and all(name in cells for name in wanted)):
         return True
     return all(cell.casefold() in KNOWN for cell in cells)
+
+
+def _unnamed_index(cells: Sequence[str]) -> bool:
+    """Whether a first row may name all columns but the first, as pandas writes a table whose rows it numbers."""
+    return len(cells) > 2 and not cells[0] and all(cells[1:])
 
 
 def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> TableLayout:

@@ -126,6 +126,18 @@ def labelled(count=400):
     ("kind", "rows"),
     [
         ("empty text", [((" ",), "good"), *labelled()]),
+        (
+            "labels that mean none",
+            [(text, "-" if number % 9 else label) for number, (text, label) in enumerate(labelled())],
+        ),
+        (
+            "several labels in one",
+            [
+                (text, ("art", "law", "art|law", "law|tax", "art|tax")[number % 5])
+                for number, (text, _) in enumerate(labelled())
+            ],
+        ),
+        ("quoted texts", [((f'"{text[0]}"',), label) for text, label in labelled()]),
         ("repeated texts", [*labelled(), *labelled()[:40]]),
         (
             "contradicting labels",
@@ -173,6 +185,7 @@ PROSE = [source for source, _ in clean(4000)]
         ("a table as text", text([line.replace(" ", "\t", 1) for line in PROSE])),
         ("records as text", text([f'{{"text": "{line}"}}' for line in PROSE])),
         ("records as text", [(json.dumps([{"text": line} for line in PROSE], indent=1), True)]),
+        ("a table as text", text([line.replace(" ", " ||| ", 1) for line in PROSE])),
         ("little text", text(PROSE[:100])),
         ("markup", text([f"<p>{line}</p>" for line in PROSE])),
     ],
@@ -180,6 +193,27 @@ PROSE = [source for source, _ in clean(4000)]
 def test_wrong_text_gets_its_line(kind, parts):
     assert kind in kinds(inspect_text(parts))
     assert kinds(inspect_text(text(PROSE))) == set()
+
+
+@pytest.mark.parametrize(
+    "form", ["[2024-05-01 10:02] anna: {}", '"{}", she said.', "[aside] {}", "{{{{{}}}}} is a template"]
+)
+def test_lines_that_only_begin_like_json_are_no_records(form):
+    assert "records as text" not in kinds(inspect_text(text([form.format(line) for line in PROSE])))
+
+
+def test_labels_with_commas_and_texts_that_quote_are_no_findings():
+    known = ("yes, of course", "no, never", "maybe")
+    rows = [((f'he said "{text[0]}" again',), known[number % 3]) for number, (text, _) in enumerate(labelled())]
+    assert not kinds(inspect_labelled(rows)) & {"several labels in one", "quoted texts", "labels that mean none"}
+
+
+def test_markup_is_said_to_be_written_only_where_a_model_writes():
+    marked = [((f"<b>{one[0]}</b>",), label) for one, label in labelled()]
+    lines = {finding.kind: finding.line for finding in inspect_labelled(marked).findings}
+    assert "write" not in lines["markup"]
+    lines = {finding.kind: finding.line for finding in inspect_text(text([f"<p>{one}</p>" for one in PROSE])).findings}
+    assert "the model will write it too" in lines["markup"]
 
 
 def test_validation_text_that_is_trained_on_gets_its_line():

@@ -176,6 +176,19 @@ SHAPES = {
         "language",
         {"text": "text"},
     ),
+    "pandas.csv": (
+        [
+            ",text,target",
+            *(f"{number},{one},{two}" for number, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True))),
+        ],
+        "translation",
+        {"source": "text", "target": "target"},
+    ),
+    "pandas-labels.csv": (
+        [",text,label", *(f"{number},{one},{'ab'[number % 2]}" for number, one in enumerate(ENGLISH))],
+        "classification",
+        {"text": "text", "label": "label", "pair": None},
+    ),
     "one.csv": (["text", *ENGLISH], "language", {"text": "text"}),
     "one.tsv": (ENGLISH, "language", {"text": 1}),
     "tagged.tsv": (
@@ -226,6 +239,8 @@ NOT_TOLD = {
     "bars.tsv": ([f"{text} ||| {text}" for text in ENGLISH], r"one column, whose cells all hold ' \|\|\| '; separate"),
     "ragged.tsv": ([*ENGLISH[:20], *(f"{text}\t{text}" for text in ENGLISH)], "different numbers of columns"),
     "empty.tsv": ([], "it has no rows"),
+    "header.csv": (["source,target"], r"it names columns \(source, target\) and has no rows"),
+    "blank.txt": (["", " ", ""], "there is no text"),
     "nested.jsonl": ([json.dumps({"translation": {"en": text}}) for text in ENGLISH], r"\(translation: objects\)"),
     "scored.tsv": (
         [f"{text}\t{text}\t0.{number}" for number, text in enumerate(ENGLISH)],
@@ -246,6 +261,36 @@ def test_images_without_classes_are_refused_with_how_they_should_stand(tmp_path)
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "a.png")
     with pytest.raises(DataError, match=r"1 of .png; images to classify stand in a folder for each class"):
         regard.plan(tmp_path, machine=CPU)
+
+
+def test_rows_of_a_table_with_an_unnamed_index_are_trained_on_without_its_header(tmp_path):
+    rows, _, _ = SHAPES["pandas-labels.csv"]
+    (tmp_path / "pandas.csv").write_text("".join(f"{row}\n" for row in rows))
+    told = Told()
+    asked = regard.plan(tmp_path / "pandas.csv", machine=CPU, overrides=[*SHORT[1:], "train.steps=1"])
+    assert asked.facts[0].startswith(f"{len(ENGLISH):,} rows")
+    regard.train(asked, tmp_path / "run", told)
+    assert any("is taken as a header: column 1, text, label" in line for line in told.lines)
+    assert any("not used: column 1" in line for line in told.lines)
+
+
+def test_data_sorted_by_label_is_not_said_to_have_one(tmp_path):
+    texts = sentences(4200)
+    (tmp_path / "sorted.tsv").write_text(
+        "".join(f"{text}\t{'ab'[number // 2100]}\n" for number, text in enumerate(texts))
+    )
+    found = regard.plan(tmp_path / "sorted.tsv", machine=CPU)
+    assert "texts with a label each" in found.recognised
+    assert "a 2,100, b 2,100" in found.facts[0]
+
+
+def test_a_long_text_is_said_to_be_read_in_part(tmp_path):
+    rows = [
+        f"{' '.join(words(400 if number % 50 == 0 else 6, seed=number))}\t{'ab'[number % 2]}" for number in range(300)
+    ]
+    (tmp_path / "long.tsv").write_text("\n".join(rows) + "\n")
+    decisions = {one.name: one for one in regard.plan(tmp_path / "long.tsv", machine=CPU).decisions}
+    assert "only the beginning is read" in decisions["data.max_len"].why
 
 
 def test_columns_that_are_named_tell_the_task(files):

@@ -67,6 +67,7 @@ def text_findings(rows: Sequence[tuple[int, Any]], statistics: Any, names: Seque
     """What may be wrong with the texts of any rows, each a tuple of texts as the names say."""
     total, tally = len(rows), OddRows()
     breaks = "target" in names
+    writes = "text" not in names  # labelled texts are only read
     for number, texts in rows:
         for text in texts[: len(names)]:
             if "\ufffd" in text:
@@ -79,6 +80,8 @@ def text_findings(rows: Sequence[tuple[int, Any]], statistics: Any, names: Seque
                 tally.note("markup", number, text)
             if not text.isascii() and unicodedata.normalize("NFC", text) != text:
                 tally.note("decomposed characters", number, text)
+            if len(text) > 2 and text[0] == text[-1] == '"' and '"' not in text[1:-1]:
+                tally.note("quoted texts", number, text)
             if "\n" in text and breaks:
                 tally.note("line breaks", number, text)
             if "\t" in text or "  " in text or "\u00a0" in text or text != text.strip():
@@ -89,11 +92,17 @@ def text_findings(rows: Sequence[tuple[int, Any]], statistics: Any, names: Seque
         "control characters": (0, "hold control characters, which a text has not: remove them"),
         "markup": (
             0.01,
-            "hold markup such as <br> or &amp;: the model will write it too; remove it unless that is meant",
+            "hold markup such as <br> or &amp;" + ": the model will write it too" * writes + "; remove it unless that "
+            "is meant",
         ),
         "decomposed characters": (
             0,
             "write letters and their accents as two characters: the same word then has two spellings; normalise to NFC",
+        ),
+        "quoted texts": (
+            0.5,
+            "stand in quotation marks, which a TSV or plain file keeps as part of its texts: remove them, or name a "
+            "file with commas between its columns .csv",
         ),
         "spaces": (0.05, "have spaces at an end, double, or of a special kind"),
         "line breaks": (

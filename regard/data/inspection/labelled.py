@@ -17,6 +17,9 @@ from regard.data.readers import folded
 
 FEW_TEXTS = 200
 
+NO_LABEL = frozenset(("", "-", "?", "nan", "null", "n/a"))
+"""What stands where a text has no label, as in NLI sets whose annotators did not agree."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledStatistics:
@@ -126,6 +129,18 @@ def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
             "labels that differ in case",
             f"labels that differ in case or spaces alone: {', '.join(map(repr, twice[0]))}",
         )
+    if nothing := [label for label in labels if label.strip().casefold() in NO_LABEL]:
+        yield Finding(
+            "labels that mean none",
+            f"{share(sum(labels[label] for label in nothing), rows)} have the label {', '.join(map(repr, nothing))}, "
+            f"which is learnt as a class like any other: remove them if it means that there is no label",
+        )
+    if mark := _joined_by(labels):
+        yield Finding(
+            "several labels in one",
+            f"labels such as '{next(label for label in labels if mark in label)}' look like several, joined by "
+            f"'{mark}': a text has one label here, so each combination is learnt as a class of its own",
+        )
     rare = [label for label, count in labels.items() if count < 5]
     if rare and len(labels) <= 0.5 * rows:
         yield Finding(
@@ -138,6 +153,18 @@ def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
             "one label of most texts",
             f"{100 * count / rows:.0f} % of the texts have the label '{most}': look at macro F1, not at accuracy",
         )
+
+
+def _joined_by(labels: Counter[str]) -> str | None:
+    """What joins several labels in one, where the parts of nearly all combinations come again in others."""
+    for mark in "|;,+":
+        joined = [label for label in labels if mark in label]
+        if len(joined) < max(3, 0.3 * len(labels)):
+            continue
+        parts = Counter(part.strip() for label in labels for part in label.split(mark))
+        if sum(count > 1 for count in parts.values()) > 0.8 * len(parts):
+            return mark
+    return None
 
 
 def _of_labelled_validation(

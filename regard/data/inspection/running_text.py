@@ -1,10 +1,19 @@
 """A look at running text: what its lines are like, and what may be wrong with them."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from regard.data.inspection.findings import Finding, OddRows, other_distribution, share, text_findings
 from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics
+
+BARS = " ||| "
+"""What separates the sides of pairs in files that are not tables."""
+
+_RECORD = re.compile(
+    r'\s*(?:\{\s*(?:"|$)|\[\s*(?:[\[{"]|$|-?\d[\d.eE+-]*\s*(?:,|\]\s*,?\s*$))|[}\]]\s*,?\s*$|"[^"]*"\s*(?::|,?\s*$))'
+)
+"""How a line of JSON begins; speech in quotation marks, code and stage directions begin otherwise, or go on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +45,9 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                     seen.add(key)
                 if "\t" in line:
                     tally.note("tabs", sample.count, line)
-                if line.lstrip()[0] in '{[}]"':
+                if BARS in line:
+                    tally.note("bars", sample.count, line)
+                if _RECORD.match(line):
                     tally.note("records", sample.count, line)
     line = side_statistics([one[0] for _, one in sample.items])
     statistics = TextStatistics(documents=documents, characters=characters, line=line)
@@ -59,6 +70,9 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
         )
     if tally.count["tabs"] > 0.9 * rows:
         findings.append(Finding("a table as text", "nearly every line holds a tab: is it a table? name it .tsv"))
+    if tally.count["bars"] > 0.9 * rows:
+        line_ = f"nearly every line holds '{BARS}': are they pairs? put a tab in its place, and name the file .tsv"
+        findings.append(Finding("a table as text", line_))
     if characters < 100_000:
         findings.append(Finding("little text", f"{characters:,} characters are too few to learn to write from"))
     kept = EvenSample[str](2000)

@@ -161,6 +161,8 @@ def described(path: Path) -> str:
     if mark := separated(seen):
         wanted = "tabs" if seen.format == "tsv" else "commas"
         return f"it has one column, whose cells all hold {mark!r}; separate columns by {wanted}"
+    if not found[0].values:
+        return f"it names columns ({', '.join(column.name for column in found)}) and has no rows; give another file"
     shown = [f"{column.name or f'column {column.key}'}: {column.kind}" for column in found[:8]]
     what = f"it has {len(found)} column{'s' * (len(found) != 1)} ({', '.join(shown)}{', ...' * (len(found) > 8)})"
     if len(found) == 1:
@@ -172,6 +174,9 @@ def described(path: Path) -> str:
 
 def _names_columns(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bool:
     """Whether a first row names columns: by names that columns often have, or one such and others that never recur."""
+    numbers = [row[0] for row in others if row]
+    if len(first) > 2 and not first[0] and numbers and all(cell.strip().isdigit() for cell in numbers):
+        first, others = first[1:], [row[1:] for row in others]  # as pandas writes a table whose rows it numbers
     if len(set(first)) < len(first) or not all(cell.isidentifier() for cell in first):
         return False
     known = [cell.casefold() in KNOWN for cell in first]

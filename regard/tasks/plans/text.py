@@ -7,6 +7,7 @@ from regard.config import JsonObject
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import TextStatistics, inspect_text
 from regard.data.readers import SUFFIXES, Documents
+from regard.errors import DataError
 from regard.tasks.corpora import TextData
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import columns, plain, separated, tabular
@@ -92,7 +93,10 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
 
 def text_statistics(data: TextData) -> TextStatistics:
     read = lambda names: Documents.of(names, data.text, data.header)  # noqa: E731
-    return inspect_text(read(data.train), read(data.valid) if data.valid else None)
+    found = inspect_text(read(data.train), read(data.valid) if data.valid else None)
+    if not found.line.texts:
+        raise DataError(f"{', '.join(map(str, data.train))}: there is no text, only blank lines or none")
+    return found
 
 
 def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) -> Choices:
