@@ -28,12 +28,12 @@ class Upper:
     def __init__(self, job: FileJob, run: object) -> None:
         self._lines, self._at = Path(job.files[0]).open(encoding="utf-8"), 0  # noqa: SIM115
 
-    def answer(self, first: int, size: int) -> tuple[str, Tally]:
+    def answer(self, first: int, size: int) -> tuple[str, Tally, list[str]]:
         for _ in islice(self._lines, first - self._at):
             pass
         some = list(islice(self._lines, size))
         self._at = first + len(some)
-        return "".join(some).upper(), Tally(len(some), total=len(some))
+        return "".join(some).upper(), Tally(len(some), total=len(some)), []
 
     def chunks(self, first: int) -> Any:
         while True:
