@@ -47,7 +47,6 @@ FILMS_ON_CPU = Recipe(
         "train.batch_tokens": 1024,
         "train.r_drop": 0.0,
     },
-    measured=False,
 )
 
 
