@@ -288,7 +288,7 @@ def raw_rows(path: Path, format: Format) -> Iterator[tuple[int, list[str]]]:
 
 def _is_header(cells: Sequence[str], columns: Columns) -> bool:
     """Whether a first row holds the label's name, the names of all that is wanted, or nothing but names of columns."""
-    if _unnamed_index(cells):
+    if unnamed_index(cells):
         cells = cells[1:]
     if not all(cells) or len({cell.casefold() for cell in cells}) < len(cells):
         return False
@@ -300,9 +300,9 @@ def _is_header(cells: Sequence[str], columns: Columns) -> bool:
     return all(cell.casefold() in KNOWN for cell in cells)
 
 
-def _unnamed_index(cells: Sequence[str]) -> bool:
+def unnamed_index(cells: Sequence[str]) -> bool:
     """Whether a first row may name all columns but the first, as pandas writes a table whose rows it numbers."""
-    return len(cells) > 2 and not cells[0] and all(cells[1:])
+    return len(cells) > 1 and not cells[0] and all(cells[1:])
 
 
 def _by_number_or_order(path: Path, cells: Sequence[str], columns: Columns) -> TableLayout:

@@ -1,6 +1,7 @@
 """Labelled texts in TSV, CSV, JSONL or Parquet: a class per text or pair, a tag per word, answers in a context."""
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -33,6 +34,13 @@ from regard.errors import DataError
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.encoder_inputs import EncoderInput
+
+WORDS = ("words", "tokens", "word", "token")
+TAGS = ("tags", "ner_tags", "pos_tags", "labels", "tag", "ner", "pos", "label")
+"""What words and their tags are called."""
+
+DOCUMENT = "-DOCSTART-"
+"""What stands for a word at the beginning of each document of a CoNLL file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +111,9 @@ def examples(path: Path, keys: Keys) -> Iterator[Example]:
     chosen by number.
     """
     for number, values in _records(path, keys.labelled):
-        *texts, label = (
-            _text(value, name, path, number) for value, name in zip(values, keys.labelled.names, strict=True)
-        )
+        *texts, label = values
+        texts = [_text(value, name, path, number) for value, name in zip(texts, keys.texts.names, strict=True)]
+        label = _label(label, keys.label, path, number)
         if not label.strip():
             raise DataError(f"{path}, row {number} has no label")
         yield Example(tuple(texts), label.strip())
@@ -128,7 +136,10 @@ def unlabelled(path: Path, keys: Keys) -> Iterator[tuple[str, ...]]:
 
 def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
     """The sentences of a file for tagging: lines of a word and its tag with a tab between them, in a CSV a comma, and a
-    blank line after each sentence, or JSONL or Parquet with lists of words and of tags, which may be whole numbers."""
+    blank line after each sentence, or JSONL or Parquet with lists of words and of tags, which may be whole numbers.
+
+    A first line that names the columns is no word, and the mark of CoNLL files at the beginning of a document no
+    sentence."""
     if format_of(path) in ("jsonl", "parquet"):
         for number, (words, tags) in _records(path, replace(keys, pair=None).labelled):
             if isinstance(tags, list) and all(type(tag) is int for tag in tags):  # numbered, as classes may be
@@ -167,16 +178,26 @@ def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
 def _word_lines(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
     """The lines of each sentence, up to a blank one, as cells, with the number of the first: tabs or commas lie between
     cells, or else spaces."""
-    for filled, sentence in groupby(enumerate(lines(path), 1), lambda numbered: bool(numbered[1].strip())):
+    for filled, numbered in groupby(enumerate(lines(path), 1), lambda numbered: bool(numbered[1].strip())):
         if filled:
-            numbers, texts = zip(*sentence, strict=True)
-            yield numbers[0], [[cell.strip() for cell in _cells(text, format_of(path))] for text in texts]
+            numbers, texts = zip(*numbered, strict=True)
+            sentence = [word_cells(text, format_of(path)) for text in texts]
+            named = numbers[0] == 1 and names_words(sentence[0])
+            sentence = sentence[named:]
+            if sentence and not (len(sentence) == 1 and sentence[0][0] == DOCUMENT):
+                yield numbers[0] + named, sentence
 
 
-def _cells(line: str, format: Format) -> list[str]:
+def word_cells(line: str, format: Format) -> list[str]:
+    """The cells of a word's line: tabs or commas lie between them, or else spaces."""
     if format == "csv":
-        return next(csv.reader([line]), [])
-    return line.split("\t") if "\t" in line else line.split()
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    return [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+
+
+def names_words(cells: Sequence[str]) -> bool:
+    """Whether the cells of a first line name the columns of words and their tags."""
+    return len(cells) > 1 and cells[0].casefold() in WORDS and cells[-1].casefold() in TAGS
 
 
 def questions(path: Path, keys: Keys) -> Iterator[Question]:
@@ -314,6 +335,13 @@ def _parquet(path: Path, columns: Columns, start: bool) -> Iterator[tuple[int, t
                 yield number, (*(row[name] for name in names), *((row.get("start"),) if start else ()))
     if not number:
         raise DataError(f"{path} is empty")
+
+
+def _label(value: object, key: str | int, path: Path, number: int) -> str:
+    """A label as text: numbers and truth values, as JSON and Parquet have them, as JSON writes them."""
+    if isinstance(value, bool | float):
+        value = json.dumps(value)
+    return _text(value, key, path, number)
 
 
 def _text(value: object, key: str | int, path: Path, number: int) -> str:

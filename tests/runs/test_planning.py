@@ -1,5 +1,6 @@
 """Runs planned from a look at data and machine: what is recognised, each decision, and a budget frozen in updates."""
 
+import hashlib
 import itertools
 import json
 import random
@@ -189,10 +190,66 @@ SHAPES = {
         "classification",
         {"text": "text", "label": "label", "pair": None},
     ),
+    "tickets.tsv": (
+        [
+            "ticket_id\tbody\tdepartment",
+            *(f"T-{number:05d}\t{one}\t{'ab'[number % 2]}" for number, one in enumerate(ENGLISH)),
+        ],
+        "classification",
+        {"text": "body", "label": "department", "pair": None},
+    ),
+    "unusual.csv": (
+        ["Review Text,Rating", *(f"{one},{number % 5}" for number, one in enumerate(ENGLISH))],
+        "classification",
+        {"text": "Review Text", "label": "Rating"},
+    ),
+    "dates.csv": (
+        ["raw,iso", *(f"on day {day} of May 19{day + 9},19{day + 9}-05-{day:02d}" for day in range(1, 29))],
+        "translation",
+        {"source": "raw", "target": "iso"},
+    ),
+    "digests.csv": (
+        [f"{hashlib.md5(one.encode()).hexdigest()},{one},{'ab'[len(one) % 2]}" for one in ENGLISH],
+        "classification",
+        {"text": 2, "label": 3, "pair": None},
+    ),
+    "short-first.tsv": (
+        ["Run\tCours", *(f"{one}\t{two}" for one, two in zip(ENGLISH, FRENCH, strict=True))],
+        "translation",
+        {"source": 1, "target": 2},
+    ),
+    "truths.jsonl": (
+        [json.dumps({"text": one, "spam": number % 3 == 0}) for number, one in enumerate(ENGLISH)],
+        "classification",
+        {"text": "text", "label": "spam"},
+    ),
+    "truths-beside.jsonl": (
+        [
+            json.dumps({"text": one, "mood": "ab"[number % 2], "checked": number % 3 == 0})
+            for number, one in enumerate(ENGLISH)
+        ],
+        "classification",
+        {"text": "text", "label": "mood"},
+    ),
+    "halves.jsonl": (
+        [json.dumps({"text": one, "stars": number % 4 / 2}) for number, one in enumerate(ENGLISH)],
+        "classification",
+        {"text": "text", "label": "stars"},
+    ),
     "one.csv": (["text", *ENGLISH], "language", {"text": "text"}),
+    "pandas-texts.csv": (
+        [",text", *(f"{number},{one}" for number, one in enumerate(ENGLISH))],
+        "language",
+        {"text": "text"},
+    ),
     "one.tsv": (ENGLISH, "language", {"text": 1}),
     "tagged.tsv": (
         [line for text in WORDS for line in (*(f"{word}\t{'NV'[len(word) % 2]}" for word in text), "")],
+        "tagging",
+        {},
+    ),
+    "tagged.csv": (
+        ["word,tag", *(line for text in WORDS for line in (*(f"{word},{'NV'[len(word) % 2]}" for word in text), ""))],
         "tagging",
         {},
     ),
@@ -238,13 +295,13 @@ NOT_TOLD = {
     "semicolons.csv": ([f"{text};{text}" for text in ENGLISH], "one column, whose cells all hold ';'; separate"),
     "bars.tsv": ([f"{text} ||| {text}" for text in ENGLISH], r"one column, whose cells all hold ' \|\|\| '; separate"),
     "ragged.tsv": ([*ENGLISH[:20], *(f"{text}\t{text}" for text in ENGLISH)], "different numbers of columns"),
-    "empty.tsv": ([], "it has no rows"),
+    "empty.tsv": ([], "empty.tsv is empty"),
     "header.csv": (["source,target"], r"it names columns \(source, target\) and has no rows"),
     "blank.txt": (["", " ", ""], "there is no text"),
     "nested.jsonl": ([json.dumps({"translation": {"en": text}}) for text in ENGLISH], r"\(translation: objects\)"),
     "scored.tsv": (
         [f"{text}\t{text}\t0.{number}" for number, text in enumerate(ENGLISH)],
-        r"3 columns \(column 1: texts, column 2: texts, column 3: numbers\); name columns: --set data.source=1",
+        r"3 columns \(column 1: texts, column 2: texts, column 3: numbers\); name columns, as --set data.source=1",
     ),
 }
 
@@ -255,6 +312,34 @@ def test_what_was_seen_of_data_that_cannot_be_told_is_said(tmp_path, name):
     (tmp_path / name).write_text("".join(f"{row}\n" for row in rows))
     with pytest.raises(DataError, match=what):
         regard.plan(tmp_path / name, machine=CPU)
+
+
+def test_lines_that_one_of_two_files_has_more_are_said_to_be_blank(tmp_path):
+    (tmp_path / "a.en").write_text("".join(f"{text}\n" for text in ENGLISH))
+    (tmp_path / "a.fr").write_text("".join(f"{text}\n" for text in FRENCH) + "\n\n")
+    files = [tmp_path / "a.en", tmp_path / "a.fr"]
+    with pytest.raises(
+        DataError, match=r"60 lines and \S*a.fr has 62: .*; remove the blank lines at the end of \S*a.fr"
+    ):
+        regard.plan(files, machine=CPU)
+    (tmp_path / "a.fr").write_text("".join(f"{text}\n" for text in FRENCH[1:]))
+    with pytest.raises(DataError, match="has 59: pairs are line by line; to read"):
+        regard.plan(files, machine=CPU)
+
+
+def test_what_of_tagged_words_is_not_read_is_said(tmp_path):
+    sentence = "".join(f"{word} NN I-NP {'OB'[len(word) % 2]}\n" for word in ("a", "cat", "sits", "here")) + "\n"
+    (tmp_path / "train.conll").write_text("-DOCSTART- -X- -X- O\n\n" + 60 * sentence)
+    found = regard.plan(tmp_path / "train.conll", machine=CPU)
+    assert "of 4 columns the first and the last are read" in found.recognised
+    assert found.facts[0].startswith("60 rows of 4.0 words")
+
+
+def test_files_of_a_folder_that_are_no_texts_are_counted(tmp_path):
+    for number, text in enumerate(ENGLISH):
+        (tmp_path / f"{number}.txt").write_text(text)
+    (tmp_path / "cover.pdf").write_bytes(b"%PDF")
+    assert "other files, which are passed over: 1" in regard.plan(tmp_path, machine=CPU).recognised
 
 
 def test_images_without_classes_are_refused_with_how_they_should_stand(tmp_path):

@@ -150,12 +150,12 @@ def _languages(rows: Sequence[tuple[int, str]], name: str) -> str:
 
 def names_column(cell: str, side: SideStatistics) -> bool:
     """Whether a first cell seems to name its column: a word or a few that never come again, where texts are longer, or
-    a word where all others are numbers."""
+    where no others are of letters alone, as of numbers and dates."""
     words = cell.split()
     if not 1 <= len(words) <= 3 or not all(word.isidentifier() and side.vocabulary[word] == 1 for word in words):
         return False
-    numbers = sum(count for word, count in side.vocabulary.items() if NUMBER.fullmatch(word))
-    return side.mean_words > 2 * len(words) or numbers == side.words - len(words) > 0
+    written = sum(count for word, count in side.vocabulary.items() if word.isidentifier())
+    return side.mean_words > 2 * len(words) or written == len(words) < side.words
 
 
 def other_distribution(texts: Sequence[str], train: SideStatistics, what: str) -> str:

@@ -10,6 +10,9 @@ from regard.data.inspection.texts import EvenSample, SideStatistics, side_statis
 BARS = " ||| "
 """What separates the sides of pairs in files that are not tables."""
 
+TREEBANK_TABS = 9
+"""In a line of CoNLL-U, which has ten columns."""
+
 _RECORD = re.compile(
     r'\s*(?:\{\s*(?:"|$)|\[\s*(?:[\[{"]|$|-?\d[\d.eE+-]*\s*(?:,|\]\s*,?\s*$))|[}\]]\s*,?\s*$|"[^"]*"\s*(?::|,?\s*$))'
 )
@@ -45,6 +48,8 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                     seen.add(key)
                 if "\t" in line:
                     tally.note("tabs", sample.count, line)
+                if line.count("\t") == TREEBANK_TABS or line.startswith("# "):
+                    tally.note("treebank", sample.count, line)
                 if BARS in line:
                     tally.note("bars", sample.count, line)
                 if _RECORD.match(line):
@@ -65,14 +70,17 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
         findings.append(
             Finding(
                 "records as text",
-                "the text is JSON: is it records? name it .jsonl, with one object on each line, and it is read as such",
+                "the text is JSON: are they records? write one object on each line, and name the file .jsonl",
             )
         )
-    if tally.count["tabs"] > 0.9 * rows:
+    if tally.count["treebank"] > 0.9 * rows and tally.count["tabs"] > 0.5 * rows:
+        said = "the text is a treebank in CoNLL-U: to learn its tags, write a word, a tab and its tag on each line"
+        findings.append(Finding("a treebank as text", f"{said}, and name the file .tsv"))
+    elif tally.count["tabs"] > 0.9 * rows:
         findings.append(Finding("a table as text", "nearly every line holds a tab: is it a table? name it .tsv"))
     if tally.count["bars"] > 0.9 * rows:
-        line_ = f"nearly every line holds '{BARS}': are they pairs? put a tab in its place, and name the file .tsv"
-        findings.append(Finding("a table as text", line_))
+        said = f"nearly every line holds '{BARS}': are they pairs? put a tab in its place, and name the file .tsv"
+        findings.append(Finding("a table as text", said))
     if characters < 100_000:
         findings.append(Finding("little text", f"{characters:,} characters are too few to learn to write from"))
     kept = EvenSample[str](2000)

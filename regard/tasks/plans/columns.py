@@ -1,5 +1,6 @@
 """What the columns of a file hold: texts, labels, lists of words; told from its first rows."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.file_names import inner_suffix
-from regard.data.formats import KNOWN, SECOND, format_of
+from regard.data.formats import KNOWN, SECOND, format_of, unnamed_index
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import NUMBER, Peek, peek
+from regard.data.readers import SUFFIXES
 from regard.data.shards import TABLES
 
 LABELS = ("label", "labels", "class", "category", "sentiment")
 TEXTS = ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "title", "input")
 IDS = ("id", "idx", "index", "guid", "uid", "row", "_id")
 MOST_LABELS = 60
+FEWEST_ROWS = 8
+"""By which it is told that a first row is not like them."""
+_IDS = re.compile(r"([A-Za-z]*)[-_:#]?\d+"), re.compile(r"()[0-9a-fA-F-]{16,}")
+"""Ids: numbers with letters before them, or digests."""
 ARRAYS = (".npy", ".npz")
 
 
@@ -50,10 +56,14 @@ class DataColumn:
 
     @property
     def numbering(self) -> bool:
-        """Whether the cells number the rows: whole numbers, no two alike, or called so."""
-        whole = self.numeric and all(str(value).strip().isdigit() for value in self.values)
-        alone = len({str(value).strip() for value in self.values}) == len(self.values) > 3
-        return (whole and alone) or (self.name.casefold() in IDS and not self.lists)
+        """Whether the cells number the rows: whole numbers or ids such as T-0012, no two alike, or called so."""
+        if self.name.casefold() in IDS and not self.lists:
+            return True
+        cells = [str(value).strip() for value in self.values if isinstance(value, str | int)]
+        if not len({*cells}) == len(self.values) > 3:
+            return False
+        found = [[form.fullmatch(cell) for cell in cells] for form in _IDS]
+        return any(all(ids) and len({one and one[1] for one in ids}) == 1 for ids in found)
 
     @property
     def kind(self) -> str:
@@ -73,7 +83,7 @@ class DataColumn:
     @property
     def label_like(self) -> bool:
         """Whether the cells are labels: short, few, and each many times."""
-        plain = [str(value) for value in self.values if isinstance(value, str | int) and not isinstance(value, bool)]
+        plain = [str(value) for value in self.values if isinstance(value, str | int | float)]
         if len(plain) < 0.9 * len(self.values) or len(plain) < 4:
             return False
         distinct = {value.strip() for value in plain}
@@ -97,7 +107,7 @@ def columns(path: Path) -> tuple[list[DataColumn], Peek]:
     by their name."""
     found, seen = all_columns(path)
     kept = [column for column in found if not column.numbering]
-    named = all(column.name.casefold() in IDS for column in found if column.numbering)
+    named = all(column.name.casefold() in IDS or column.key == "" for column in found if column.numbering)
     return (kept if kept and (len(kept) > 1 or named) else found), seen
 
 
@@ -149,7 +159,11 @@ def described(path: Path) -> str:
     if path.is_dir():
         kinds = Counter(file.suffix.lower() or "no suffix" for file in path.rglob("*") if file.is_file())
         listed = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4)) or "no files"
-        hint = "images to classify stand in a folder for each class" if {*kinds} & {*IMAGES} else "name its files"
+        hint = (
+            "images to classify stand in a folder for each class"
+            if {*kinds} & {*IMAGES}
+            else f"of a folder {', '.join(SUFFIXES)} are read, and tables alone; name others one by one"
+        )
         return f"a folder with {listed}; {hint}"
     found, seen = all_columns(path)
     if not found:
@@ -169,19 +183,40 @@ def described(path: Path) -> str:
         return f"{what}; give texts, and what belongs to each, columns of their own"
     texts = [column.key for column in found if column.kind == "texts"]
     one, other = texts[:2] if len(texts) > 1 else (found[0].key, found[1].key)
-    return f"{what}; name columns: --set data.source={one} --set data.target={other}, or data.text and data.label"
+    return f"{what}; name columns, as --set data.source={one} --set data.target={other}, or data.text and data.label"
 
 
 def _names_columns(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether a first row names columns: by names that columns often have, or one such and others that never recur."""
-    numbers = [row[0] for row in others if row]
-    if len(first) > 2 and not first[0] and numbers and all(cell.strip().isdigit() for cell in numbers):
-        first, others = first[1:], [row[1:] for row in others]  # as pandas writes a table whose rows it numbers
-    if len(set(first)) < len(first) or not all(cell.isidentifier() for cell in first):
+    """Whether a first row names columns: by names that columns often have, by one such and others that never recur, or
+    by what is below them."""
+    if unnamed_index(first):
+        if not others or not all(row[0].strip().isdigit() for row in others):
+            return False
+        first, others = first[1:], [row[1:] for row in others]
+    if len(set(first)) < len(first) or not all(word.isidentifier() for cell in first for word in cell.split() or "?"):
         return False
     known = [cell.casefold() in KNOWN for cell in first]
     fresh = all(cell not in {row[place] for row in others if len(row) > place} for place, cell in enumerate(first))
-    return all(known) or (any(known) and fresh)
+    return all(known) or (
+        fresh and ((any(known) and all(map(str.isidentifier, first))) or _above_others(first, others))
+    )
+
+
+def _above_others(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether words of a first row stand above what they may name: numbers, ids or labels, and texts that are longer.
+
+    Texts alone do not tell: the first of them may be short.
+    """
+    rows = [row for row in others if len(row) == len(first)]
+    told = 0
+    for place, cell in enumerate(first):
+        column = DataColumn(place + 1, "", tuple(row[place] for row in rows))
+        words = [text.split() for text in column.texts]
+        if column.label_like or column.numbering or not any(word.isidentifier() for text in words for word in text):
+            told += 1
+        elif sum(map(len, words)) <= 2 * len(cell.split()) * len(words):
+            return False
+    return told > 0 and len(rows) >= FEWEST_ROWS
 
 
 def label_column(found: Sequence[DataColumn]) -> DataColumn | None:
@@ -190,6 +225,8 @@ def label_column(found: Sequence[DataColumn]) -> DataColumn | None:
     if named:
         return named[0]
     like = [column for column in found if column.label_like]
+    # Truth values are often marks of something else, beside labels that have names.
+    like.sort(key=lambda column: not any(isinstance(value, bool) for value in column.values))
     return like[-1] if like and len(like) < len(found) else None
 
 

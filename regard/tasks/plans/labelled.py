@@ -2,20 +2,18 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 from regard.config import JsonObject
-from regard.data.formats import format_of
+from regard.data.formats import format_of, lines
 from regard.data.inspection import LabelledStatistics, inspect_labelled
-from regard.data.labelled_texts import Example, Question, Tagged
+from regard.data.inspection.first_rows import PEEKED
+from regard.data.labelled_texts import TAGS, WORDS, Example, Question, Tagged, names_words, word_cells
 from regard.metrics.classification_metrics import marks_entities
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import DataColumn, columns, label_column, plain, second_text, tabular
-
-WORDS = ("words", "tokens")
-TAGS = ("tags", "ner_tags", "pos_tags", "labels")
 
 SHARED = 30
 """Texts, at the least, by which rows that share them can be split."""
@@ -88,23 +86,25 @@ def recognise_tags(files: Sequence[Path]) -> Recognised | None:
         if words and tags:
             return Recognised(certainty=0.95, why="lists of words and of tags", data={"text": words, "label": tags})
         return None
-    if format_of(files[0]) not in ("lines", "tsv"):
-        return None
-    _, seen = columns(files[0])
-    rows = ["\t".join(row) for row in seen.rows]
-    cells = [row.split("\t") if "\t" in row else row.split() for row in rows if row.strip()]
+    format = format_of(files[0])
+    rows = list(islice(lines(files[0]), PEEKED))
+    cells = [word_cells(row, format) for row in rows if row.strip()]
     blank = len(rows) - len(cells)
     if not blank or len(cells) < 8 or {len(row) for row in cells} - {len(cells[0])} or len(cells[0]) < 2:
         return None
     # A table may have a blank line by mistake, mostly at its end; sentences seldom have more than a hundred words.
     inside = blank - sum(1 for _ in takewhile(lambda row: not row.strip(), reversed(rows)))
     one_word = all(len(row[0].split()) == 1 for row in cells)
-    if format_of(files[0]) == "tsv" and (not one_word or inside < max(1, len(cells) / 100)):
+    if format != "lines" and (not one_word or inside < max(1, len(cells) / 100)):
         return None
-    tags = {row[-1] for row in cells}
-    if len(tags) > max(3, len(cells) / 5):
+    named = names_words(cells[0])
+    tags = {row[-1] for row in cells[named:]}
+    if not 1 < len(tags) <= max(3, len(cells) / 5):
         return None
-    return Recognised(certainty=0.9, why="a word and its tag on each line, and a blank line after each sentence")
+    why = "a word and its tag on each line, and a blank line after each sentence"
+    if (width := len(cells[0])) > 2:
+        why += f"; of {width} columns the first and the last are read"
+    return Recognised(certainty=0.9, why=why + "; the first line names the columns" * named)
 
 
 def recognise_answers(files: Sequence[Path]) -> Recognised | None:

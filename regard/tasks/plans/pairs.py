@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import JsonObject
+from regard.data.formats import lines
 from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
 from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
@@ -193,13 +194,17 @@ WHY = {
 def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
     """Two line-aligned files, or tables of two texts."""
     if len(files) == 2 and all(map(plain, files)):
-        counts = [_line_count(file) for file in files]
-        if counts[0] != counts[1]:
+        (first, first_filled), (second, second_filled) = counts = [_line_counts(file) for file in files]
+        if first != second:
+            blank = ""
+            if first_filled == second_filled:
+                longer = files[counts.index(max(counts))]
+                blank = f"remove the blank lines at the end of {longer}, which are all that it has more; "
             raise DataError(
-                f"{files[0]} has {counts[0]:,} lines and {files[1]} has {counts[1]:,}: pairs are line by line; to read "
+                f"{files[0]} has {first:,} lines and {files[1]} has {second:,}: pairs are line by line; {blank}to read "
                 f"them as running text give --set task=language"
             )
-        return Recognised(certainty=0.9, why=f"two files of {counts[0]:,} lines each, read line by line as pairs")
+        return Recognised(certainty=0.9, why=f"two files of {first:,} lines each, read line by line as pairs")
     if not all(map(tabular, files)):
         return None
     found, _ = columns(files[0])
@@ -218,10 +223,13 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
     return None
 
 
-def _line_count(path: Path) -> int:
-    from regard.data.formats import lines
-
-    return sum(1 for _ in lines(path))
+def _line_counts(path: Path) -> tuple[int, int]:
+    """How many lines a file has, and how many up to the last that is not blank."""
+    count = filled = 0
+    for count, line in enumerate(lines(path), 1):
+        if line and not line.isspace():
+            filled = count
+    return count, filled
 
 
 def pair_statistics(data: TranslationData) -> PairStatistics:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.config import JsonObject
+from regard.data.file_names import inner_suffix
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import TextStatistics, inspect_text
 from regard.data.readers import SUFFIXES, Documents
@@ -76,10 +77,11 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
         many = f"{len(files)} plain files" if len(files) > 1 else "a plain file"
         return Recognised(certainty=0.6, why=f"{many}: running text, to be continued")
     if all(file.is_dir() for file in files):
-        inside = [path.suffix.lower() for file in files for path in file.rglob("*") if path.is_file()]
+        inside = [inner_suffix(path) for file in files for path in file.rglob("*") if path.is_file()]
         texts = sum(suffix in SUFFIXES for suffix in inside)
         if texts and texts > sum(suffix in IMAGES for suffix in inside):
-            return Recognised(certainty=0.6, why=f"a folder of {texts:,} texts, to be continued")
+            others = f"; other files, which are passed over: {len(inside) - texts:,}" * (len(inside) > texts)
+            return Recognised(certainty=0.6, why=f"a folder of {texts:,} texts, to be continued{others}")
         return None
     if all(map(tabular, files)):
         found, seen = columns(files[0])
