@@ -47,8 +47,7 @@ class Progress:
     best: float | None = None
     """The best that a validation reached, less being better."""
     best_step: int = 0
-    best_loss: float | None = None
-    """The update whose weights are the best validated, and the loss of that validation."""
+    """The update whose weights are the best validated."""
     stale: int = 0
     data: str | None = None
     """A digest of the files trained on, to tell whether they are still the same."""
@@ -230,6 +229,7 @@ def read_progress(path: Path) -> Progress:
     """
     record = read_json(path / "progress.json")
     form, sizes = record.pop("format", None), record.pop("files", None)
+    record.pop("best_loss", None)  # of earlier versions, which told exact matches apart by it
     if type(form) is not int or not isinstance(sizes, dict) or "step" not in record:
         raise Damaged(f"{path / 'progress.json'} is not a checkpoint's")
     there = {file.name: file.stat().st_size for file in path.iterdir()}

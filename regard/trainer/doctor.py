@@ -10,7 +10,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.planning import PLAN
 from regard.tasks.run import load_config
 from regard.training.guard_rails import Caution, GuardRails
-from regard.training.selection import is_better, likelihood, reached
+from regard.training.selection import is_better, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:
         name = options.select_by if options.select_by in validations[-1] else "loss"
         best, highest = validations[0], reached(name, validations[0])
         for one in validations[1:]:
-            best = one if is_better(name, one, highest, likelihood(best)) else best
+            best = one if is_better(name, one, highest) else best
             highest = min(highest, reached(name, one))
         facts.append(
             f"the best of {len(validations)} validations by {name} is that of step {best['step']:,}: "

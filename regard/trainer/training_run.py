@@ -37,7 +37,7 @@ from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
 from regard.training.processes import ONE, Processes, local
 from regard.training.schedule import DropoutUntil, learning_rate
-from regard.training.selection import is_better, likelihood, reached
+from regard.training.selection import is_better, reached
 from regard.training.sharding import ShardedObjective, whole
 
 SECONDS = 30.0
@@ -518,11 +518,11 @@ class TrainingRun:
         """Note a validation; whether it is the best so far."""
         step, best, name = self.progress.step, self.progress.best, self.config.train.select_by
         found = reached(name, values)
-        better = is_better(name, values, best, self.progress.best_loss)
+        better = is_better(name, values, best)
         stale = 0 if best is None or found < best else self.progress.stale + 1
         self.progress = replace(self.progress, stale=stale, best=found if best is None else min(best, found))
         if better:
-            self.progress = replace(self.progress, best_step=step, best_loss=likelihood(values))
+            self.progress = replace(self.progress, best_step=step)
         if self.minutes is not None:
             self.minutes.budget.validation = values["seconds"]
         log.write("validation", step, values)

@@ -69,8 +69,8 @@ class TrainConfig:
     """Which weights a finished run keeps as its model, where they are not an average of checkpoints."""
     select_by: str = "loss"
     """What the best validation is told by, for `choose` and `patience`: the loss, or a score of it, as `bleu`.
-    Of a loss or a rate of errors the lowest is the best, of any other score the highest. Exact matches of some written
-    texts that differ by less than their standard error are told apart by the loss, which is of all texts."""
+    Of a loss or a rate of errors the lowest is the best, of any other score the highest. Of exact matches of
+    some written texts that differ by less than their standard error the later are the best, as of equal scores."""
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

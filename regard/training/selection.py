@@ -15,37 +15,27 @@ def lower_is_better(name: str) -> bool:
     return name in LOSSES or name.endswith("error_rate")
 
 
-def likelihood(values: Mapping[str, Any]) -> float:
-    """The loss of a validation, without what an objective adds to the likelihood."""
-    return values.get("nll", values["loss"])
-
-
 def reached(name: str, values: Mapping[str, Any]) -> float:
     """What validations are told apart by, less being better: the score that was asked for, turned round, or the
     likelihood where the objective says it, else the loss."""
     if name == "loss":
-        return likelihood(values)
+        return values.get("nll", values["loss"])
     if name not in values:
         raise ConfigError(f"train.select_by='{name}' is none of what a validation says: {', '.join(values)}")
     return values[name] if lower_is_better(name) else -values[name]
 
 
-def is_better(name: str, values: Mapping[str, Any], best: float | None, best_loss: float | None) -> bool:
-    """Whether a validation's weights take the place of those chosen so far.
+def is_better(name: str, values: Mapping[str, Any], best: float | None) -> bool:
+    """Whether a validation's weights take the place of those chosen so far, `best` being the best that was reached.
 
-    `best` is the best that was reached, `best_loss` the loss of the weights chosen so far, None of an older
-    checkpoint. Of equal scores the later weights are taken, which had the lower rate. The share of exact matches is
-    that of some of the validation texts: what differs by less than its standard error is decided by the loss, which
-    is of all of them.
+    Of equal scores the later weights are taken, which had the lower rate, and so of shares of exact matches that
+    differ by less than the standard error: they are of some of the validation texts. The loss does not decide there:
+    it rises while exact matches become more, as a model that is surer pays more for what it gets wrong.
     """
-    found, margin = reached(name, values), _standard_error(name, values)
-    if best is None or found < best - margin:
-        return True
-    if found > best + margin:
-        return False
-    if margin and best_loss is not None:
-        return likelihood(values) <= best_loss
-    return found < best or name != "loss"
+    found = reached(name, values)
+    if best is None or name == "loss":
+        return best is None or found < best
+    return found <= best + _standard_error(name, values)
 
 
 def _standard_error(name: str, values: Mapping[str, Any]) -> float:

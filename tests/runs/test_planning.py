@@ -434,7 +434,7 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
         (
             "no-rule.tsv",
             CPU,
-            {"train.smoothing": 0.1, "model.dropout": 0.1, "train.batch_tokens": 2048, "model.feed_forward": 512},
+            {"train.smoothing": 0.1, "model.dropout": 0.13, "train.batch_tokens": 2048, "model.feed_forward": 512},
         ),
         (
             "sounds.tsv",
@@ -608,17 +608,20 @@ def test_much_data_is_planned_otherwise_than_little(files):
     from regard.tasks.plans.pairs import pair_statistics, plan_pairs
 
     found = pair_statistics(planned(files, "pairs.tsv").config.data)
-    of_sizes = [
-        {one.name: one.value for one in plan_pairs(replace(found, rows=rows), GPU, None).decisions}
-        for rows in (1500, 170_000, 700_000)
-    ]
-    names = ("model.width", "model.norm_first", "model.qk_norm", "train.r_drop", "train.optimizer")
+
+    def of_size(rows, machine):
+        return {one.name: one.value for one in plan_pairs(replace(found, rows=rows), machine, None).decisions}
+
+    of_sizes = [of_size(rows, GPU) for rows in (1500, 170_000, 700_000)]
+    names = ("model.width", "model.norm_first", "model.decoder_layers", "train.r_drop", "train.optimizer")
     assert [[one[name] for name in names] for one in of_sizes] == [
-        [256, False, True, 5.0, "muon"],
-        [512, True, True, 2.0, "muon"],
-        [512, True, False, 0.0, "adamw"],
+        [256, False, 4, 5.0, "muon"],
+        [512, True, 3, 2.0, "muon"],
+        [512, True, 3, 0.0, "muon"],
     ]
     assert [one["tokenizer.vocab_size"] for one in of_sizes] == [500, 16_000, 32_000]
+    dropped = [of_size(rows, CPU)["model.dropout"] for rows in (1500, 50_000, 170_000, 700_000)]
+    assert dropped == [0.2, 0.1, 0.0, 0.0]
 
 
 def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it(files):
@@ -908,12 +911,12 @@ def test_of_equal_scores_the_later_weights_are_chosen(files, tmp_path, monkeypat
     assert any("step 4" in line for line in told.lines), told.lines
 
 
-def test_exact_matches_that_differ_by_chance_are_told_apart_by_the_loss(files, tmp_path, monkeypatch):
+def test_of_exact_matches_that_differ_by_chance_the_later_weights_are_chosen(files, tmp_path, monkeypatch):
     validations(
         monkeypatch,
         {"exact_match": 0.9, "outputs": 200, "nll": 0.3},
-        {"exact_match": 0.98, "outputs": 200, "nll": 0.1},
-        {"exact_match": 0.975, "outputs": 200, "nll": 0.05},
+        {"exact_match": 0.98, "outputs": 200, "nll": 0.05},
+        {"exact_match": 0.975, "outputs": 200, "nll": 0.1},  # as a model that is surer pays more for what is wrong
         {"exact_match": 0.9, "outputs": 200, "nll": 0.04},
     )
     plan = planned(
