@@ -16,14 +16,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regard.analysis import decoding_files
-from regard.analysis.decoding_files import FileJob, Tally, answer_job
+from regard.analysis import decoding_files, file_jobs, worker_processes
+from regard.analysis.decoding_files import answer_job
+from regard.analysis.file_jobs import FileJob
+from regard.analysis.output_journal import Tally
 
 
 class Upper:
     """Every line in capitals, as a loaded run would answer it."""
 
-    size = decoding_files.CHUNK
+    size = file_jobs.CHUNK
 
     def __init__(self, job: FileJob, run: object) -> None:
         self._lines, self._at = Path(job.files[0]).open(encoding="utf-8"), 0  # noqa: SIM115
@@ -45,7 +47,7 @@ class Upper:
 
 
 class Forked:
-    """A process that `decoding_files.Workers` talks to."""
+    """A process that `Workers` talks to."""
 
     def __init__(self, command: object, world: int, own: object = (), **pipes: object) -> None:
         asked, answers = os.pipe(), os.pipe()
@@ -54,7 +56,7 @@ class Forked:
             os.dup2(asked[0], 0)
             os.dup2(answers[1], 1)
             os.closerange(3, 256)
-            decoding_files.serve_requests()
+            worker_processes.serve_requests()
             os._exit(0)
         os.close(asked[0])
         os.close(answers[1])
@@ -72,10 +74,12 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    replaced: dict[str, Any] = {"ChunkAnswerer": Upper, "start_process": Forked, "chunk_size": lambda run: Upper.size}
-    replaced |= {"loaded": lambda *given: None, "_device_of": lambda *given: None}
-    for name, value in replaced.items():
+    loaded: dict[str, Any] = {"ChunkAnswerer": Upper, "loaded": lambda *given: None}
+    forked = {"start_process": Forked, "chunk_size": lambda run: Upper.size, "_device_of": lambda *given: None}
+    for name, value in loaded.items():
         setattr(decoding_files, name, value)
+    for name, value in (loaded | forked).items():
+        setattr(worker_processes, name, value)
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "in.txt", Path(folder) / "out.txt"
         with source.open("w", encoding="utf-8") as file:

@@ -125,7 +125,8 @@ def _evaluate(
 
     with ExitStack() as stack:
         if processes > 1:
-            from regard.analysis.decoding_files import FileJob, translating_together
+            from regard.analysis.file_jobs import FileJob
+            from regard.analysis.joint_translation import translating_together
 
             job = FileJob(
                 verb="",

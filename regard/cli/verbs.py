@@ -203,7 +203,8 @@ def answered_file(
 
     False where that cannot be, since it is a pipe or a device that is read or written.
     """
-    from regard.analysis.decoding_files import FileJob, answer_job, restartable
+    from regard.analysis.decoding_files import answer_job, restartable
+    from regard.analysis.file_jobs import FileJob
     from regard.cli.progress import counting
 
     files = file if isinstance(file, tuple) else (file,)

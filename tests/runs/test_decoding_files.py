@@ -17,16 +17,12 @@ import pytest
 from file_operations import Killed, killed
 
 import regard
-from regard.analysis import decoding_files
-from regard.analysis.decoding_files import (
-    FileJob,
-    InOrder,
-    Journal,
-    Tally,
-    Workers,
-    answer_job,
-    translating_together,
-)
+from regard.analysis import decoding_files, file_jobs, output_journal, worker_processes
+from regard.analysis.decoding_files import answer_job
+from regard.analysis.file_jobs import FileJob
+from regard.analysis.joint_translation import translating_together
+from regard.analysis.output_journal import Journal, Tally
+from regard.analysis.worker_processes import InOrder, Workers
 from regard.cli import main
 from regard.errors import ConfigError, DataError, NotWritten, ProcessLost, RunError, SomeRefused
 
@@ -72,7 +68,7 @@ class Forked:
             os.dup2(answers[1], 1)
             os.closerange(3, 256)  # among them the other's ends of these pipes
             try:
-                decoding_files.serve_requests()
+                worker_processes.serve_requests()
             finally:
                 os._exit(0)
         os.close(asked[0])
@@ -95,14 +91,14 @@ class Forked:
 @pytest.fixture
 def upper(monkeypatch):
     """Jobs are answered by Upper, and every chunk is noted."""
-    monkeypatch.setattr(decoding_files, "NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(output_journal, "NOTE_SECONDS", 0.0)
     monkeypatch.setattr(decoding_files, "ChunkAnswerer", lambda job, run: Upper(job))
     monkeypatch.setattr(decoding_files, "loaded", lambda job, tell: None)
 
 
 @pytest.fixture
 def forked(monkeypatch):
-    monkeypatch.setattr(decoding_files, "start_process", Forked)
+    monkeypatch.setattr(worker_processes, "start_process", Forked)
 
 
 def lines(path, many):
@@ -289,7 +285,7 @@ def test_what_cannot_be_read_is_not_said_to_be_what_cannot_be_written(upper, tmp
 
 
 def test_memory_is_flat(upper, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding_files, "NOTE_SECONDS", 0.05)
+    monkeypatch.setattr(output_journal, "NOTE_SECONDS", 0.05)
     monkeypatch.setattr(Upper, "size", 256)
     peaks = []
     for many in (2_000, 20_000):
@@ -317,8 +313,8 @@ def test_replies_come_in_order_and_few_are_asked_for_ahead():
 
 
 def test_processes_write_what_one_writes_and_one_that_dies_leaves_what_is_done(forked, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding_files, "CHUNK", 5)
-    monkeypatch.setattr(decoding_files, "NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(file_jobs, "CHUNK", 5)
+    monkeypatch.setattr(output_journal, "NOTE_SECONDS", 0.0)
     text = "".join("a b\n" if number % 4 else "\n" for number in range(31))
     (tmp_path / "in.txt").write_text(text, encoding="utf-8")
     asked = {"run": TRANSFORMER, "verb": "translate", "file": tmp_path / "in.txt", "beam": 2, "device": "cpu"}
@@ -342,7 +338,7 @@ def test_processes_write_what_one_writes_and_one_that_dies_leaves_what_is_done(f
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "write", kill)
-        patch.setattr(decoding_files, "start_process", Noted)
+        patch.setattr(worker_processes, "start_process", Noted)
         with pytest.raises(ProcessLost, match=r"process [01] of 2 was ended by SIGKILL"):
             regard.answer_file(**asked, out=tmp_path / "killed.txt", processes=2, tell=told.append)
     assert "texts are done: the same command goes on from there" in told[-1]
@@ -355,7 +351,7 @@ def test_processes_write_what_one_writes_and_one_that_dies_leaves_what_is_done(f
 
 
 def test_evaluating_by_processes_gives_the_same_scores(forked, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding_files, "CHUNK", 4)
+    monkeypatch.setattr(file_jobs, "CHUNK", 4)
     (tmp_path / "pairs.tsv").write_text("a b\tb a\nc\tc\na\ta c\n" * 5, encoding="utf-8")
     pairs = [str(tmp_path / "pairs.tsv")]
     run = regard.load(TRANSFORMER, "cpu")
@@ -371,8 +367,8 @@ def test_evaluating_by_processes_gives_the_same_scores(forked, tmp_path, monkeyp
 
 def test_evaluating_by_processes_is_gone_on_with_after_a_kill(forked, tmp_path, monkeypatch):
     """What was translated and noted is found, the rest alone is asked for, and the scores are equal."""
-    monkeypatch.setattr(decoding_files, "CHUNK", 4)
-    monkeypatch.setattr(decoding_files, "NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(file_jobs, "CHUNK", 4)
+    monkeypatch.setattr(output_journal, "NOTE_SECONDS", 0.0)
     (tmp_path / "pairs.tsv").write_text("".join(f"a b\tb a\nc\tc\n{'a ' * n}\ta c\n" for n in range(1, 6)), "utf-8")
     pairs, out = [str(tmp_path / "pairs.tsv")], tmp_path / "out.txt"
     run, job = regard.load(TRANSFORMER, "cpu"), FileJob(verb="", run=str(TRANSFORMER), device="cpu")
