@@ -55,6 +55,10 @@ end, three times as much at first, when what updates will take is still a guess,
 what share early before it makes more; and after what share of its updates there are no more, as the rate has fallen."""
 
 
+FAR_LONGER = 3.0
+"""By how many times the minutes that recipes were measured with a budget is exceeded before that is said."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """What a run is trained on."""
@@ -431,7 +435,19 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
         )
     few = f"; so few teach a model little: give more than --minutes {plan.minutes:g}" if steps < FEW_UPDATES else ""
     paid = f"what {seconds:.0f} s, which were left of the budget, pay for ({took})"
-    return steps, f"{updates_in_words(steps)}, {passes}: {paid}{few}"
+    return steps, f"{updates_in_words(steps)}, {passes}: {paid}{few}{_far_longer(plan)}"
+
+
+def _far_longer(plan: Plan) -> str:
+    """What is said where a budget is far beyond those that the model's size was measured with."""
+    planned = any(one.name == "model.width" and one.name not in plan.asked for one in plan.decisions)
+    if not planned or plan.minutes is None or plan.minutes <= FAR_LONGER * plan.machine.minutes:
+        return ""
+    width = plan.config.model["width"]
+    return (
+        f"; recipes were measured with about {plan.machine.minutes:g} minutes: in so many more a larger model may "
+        f"learn more, as with --set model.width={2 * width}"
+    )
 
 
 @dataclass(slots=True)

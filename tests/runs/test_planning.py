@@ -624,6 +624,28 @@ def test_much_data_is_planned_otherwise_than_little(files):
     assert dropped == [0.2, 0.1, 0.0, 0.0]
 
 
+def test_much_running_text_is_planned_otherwise_than_little(files):
+    from regard.tasks.plans.text import plan_text, text_statistics
+
+    found = text_statistics(planned(files, "plain.txt").config.data)
+
+    def of_size(characters, machine, base=None):
+        chosen = plan_text(replace(found, characters=characters), machine, base)
+        return {one.name: one.value for one in chosen.decisions}, chosen.most_epochs
+
+    names = ("tokenizer.kind", "train.optimizer", "train.learning_rate", "model.width", "model.dropout")
+    assert [
+        [of_size(size, machine)[0][name] for name in names] for size in (10**6, 10**7) for machine in (CPU, GPU)
+    ] == [
+        ["character", "adamw", 2e-3, 128, 0.0],
+        ["character", "adamw", 1e-3, 384, 0.25],
+        ["bpe", "muon", 6e-3, 128, 0.0],
+        ["bpe", "adamw", 8e-4, 512, 0.2],
+    ]
+    assert [of_size(size, GPU)[1] for size in (10**6, 10**7)] == [36, 24]
+    assert of_size(10**7, CPU, {"model": {}})[0]["train.optimizer"] == "adamw"  # what was learnt stays
+
+
 def test_running_text_is_planned_for_a_cpu_as_the_preset_that_was_measured_on_it(files):
     preset = regard.make_config(None, "gpt-tiny", (), {"data": {"train": ["plain.txt"]}})
     plan = planned(files, "plain.txt").config
@@ -804,6 +826,16 @@ def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
     assert (validations_for(100.0, quick), steps_for(plan, 100.0, quick)[0]) == (10, 900)
     assert (validations_for(100.0, slow), steps_for(plan, 100.0, slow)[0]) == (2, 870)
     assert "8 s for 2 validations" in steps_for(plan, 100.0, slow)[1]
+
+
+def test_a_budget_far_beyond_those_of_the_recipes_says_that_a_larger_model_may_learn_more(files):
+    def said(minutes, *overrides):
+        plan = planned(files, "pairs.tsv", overrides=overrides, minutes=minutes)
+        return steps_for(plan, 60.0, Timing(update=0.1, epoch=100))[1]
+
+    assert "--set model.width=256" in said(CPU.minutes * 3 + 1)
+    assert "larger model" not in said(CPU.minutes * 3)
+    assert "larger model" not in said(CPU.minutes * 4, "model.width=64", "model.heads=2")
 
 
 def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(files, tmp_path, monkeypatch):

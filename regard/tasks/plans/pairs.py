@@ -63,23 +63,23 @@ MESSAGES = Recipe(
         "tokenizer.vocab_size": 32_000,
         "model.width": 512,
         "model.encoder_layers": 6,
-        "model.decoder_layers": 6,
+        "model.decoder_layers": 3,
         "model.feed_forward": 2048,
         "model.norm_first": True,
-        "model.qk_norm": False,
+        "model.qk_norm": True,
         "model.dropout": 0.1,
-        "train.optimizer": "adamw",
-        "train.schedule": "trapezoid",
-        "train.learning_rate": 1e-3,
-        "train.warmup_share": 0.06,
+        "train.optimizer": "muon",
+        "train.schedule": "cosine",
+        "train.learning_rate": 2e-3,
+        "train.warmup_share": 0.1,
         "train.batch_tokens": 32_768,
         "train.r_drop": 0.0,
         "train.weight_decay": 0.01,
     },
 )
-CAPTIONS_ON_CPU = Recipe(
-    "Multi30k",
-    670_000,
+SENTENCES_ON_CPU = Recipe(
+    "Tatoeba",
+    2_200_000,
     {
         "tokenizer.vocab_size": 6000,
         "model.width": 128,
@@ -88,16 +88,21 @@ CAPTIONS_ON_CPU = Recipe(
         "model.feed_forward": 512,
         "model.norm_first": True,
         "model.qk_norm": True,
-        "model.dropout": 0.1,
+        "model.dropout": 0.0,
         "train.optimizer": "muon",
         "train.schedule": "cosine",
-        "train.learning_rate": 3e-3,
+        "train.learning_rate": 6e-3,
         "train.warmup_share": 0.1,
         "train.batch_tokens": 2048,
         "train.r_drop": 0.0,
         "train.weight_decay": 0.01,
     },
 )
+MESSAGES_ON_CPU = Recipe("Debian's messages", 9_000_000, SENTENCES_ON_CPU.settings)
+CAPTIONS_ON_CPU = Recipe(
+    "Multi30k", 670_000, {**SENTENCES_ON_CPU.settings, "model.dropout": 0.1, "train.learning_rate": 3e-3}
+)
+FEW_CAPTIONS_ON_CPU = Recipe("10,000 pairs of Multi30k", 230_000, {**CAPTIONS_ON_CPU.settings, "model.dropout": 0.2})
 SYMBOLS = Recipe(
     "CMUdict",
     1_600_000,
@@ -116,7 +121,7 @@ SYMBOLS = Recipe(
         "train.warmup_share": 0.1,
         "train.batch_tokens": 8192,
         "train.r_drop": 2.0,
-        "train.weight_decay": 0.05,
+        "train.weight_decay": 0.3,
     },
 )
 SYMBOLS_ON_CPU = Recipe(
@@ -130,15 +135,20 @@ SYMBOLS_ON_CPU = Recipe(
         "model.feed_forward": 512,
         "model.norm_first": True,
         "model.positions": "rotary",
-        "model.dropout": 0.1,
+        "model.dropout": 0.0,
         "train.optimizer": "muon",
         "train.schedule": "cosine",
-        "train.learning_rate": 2e-3,
+        "train.learning_rate": 4e-3,
         "train.warmup_share": 0.1,
         "train.batch_tokens": 2048,
         "train.r_drop": 0.0,
         "train.weight_decay": 0.05,
     },
+)
+FEW_SYMBOLS_ON_CPU = Recipe(
+    "a tenth of CMUdict",
+    160_000,
+    {**SYMBOLS_ON_CPU.settings, "model.dropout": 0.2, "train.learning_rate": 2e-3},
     measured=False,
 )
 RULES_ON_CPU = Recipe(
@@ -260,9 +270,13 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     if found.rule and not gpu:
         recipes = [FEW_RULES_ON_CPU, RULES_ON_CPU]
     elif symbols:
-        recipes = [SYMBOLS] if gpu else [SYMBOLS_ON_CPU]
+        recipes = [SYMBOLS] if gpu else [FEW_SYMBOLS_ON_CPU, SYMBOLS_ON_CPU]
     else:
-        recipes = [CAPTIONS, SENTENCES, MESSAGES] if gpu else [CAPTIONS_ON_CPU]
+        recipes = (
+            [CAPTIONS, SENTENCES, MESSAGES]
+            if gpu
+            else [FEW_CAPTIONS_ON_CPU, CAPTIONS_ON_CPU, SENTENCES_ON_CPU, MESSAGES_ON_CPU]
+        )
     chosen, origin = between(recipes, size, "tokens" if symbols else "words")
     decisions: list[Decision] = []
     decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
@@ -405,8 +419,8 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         Decision("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss"),
         Decision(
             "train.validate_sentences",
-            300 if gpu else 200 if rule else 100,
-            "enough to tell, of a rule what gets nearly all of them right; few enough not to take the time",
+            (1000 if exact else 300) if gpu else 200 if rule else 500 if exact else 100,
+            "enough to tell, where outputs are right or wrong the more; few enough not to take the time",
         ),
         Decision("train.keep", 1, "one checkpoint to resume from, beside the best"),
         Decision(

@@ -27,6 +27,7 @@ PLAYS = Recipe(
         "model.dropout": 0.25,
         "model.attention_dropout": 0.2,
         "data.max_len": 256,
+        "train.optimizer": "adamw",
         "train.learning_rate": 1e-3,
         "train.batch_tokens": 16_384,
         "train.weight_decay": 0.1,
@@ -42,26 +43,32 @@ PLAYS_ON_CPU = Recipe(
         "model.dropout": 0.0,
         "model.attention_dropout": 0.0,
         "data.max_len": 128,
+        "train.optimizer": "adamw",
         "train.learning_rate": 2e-3,
         "train.batch_tokens": 2048,
         "train.weight_decay": 0.1,
     },
 )
 ARTICLES = Recipe(
-    "some books",
-    10_000_000,
+    "WikiText-2",
+    10_900_000,
     {
         "model.width": 512,
         "model.layers": 8,
         "model.feed_forward": 2048,
-        "model.dropout": 0.15,
+        "model.dropout": 0.2,
         "model.attention_dropout": 0.1,
         "data.max_len": 256,
         "train.learning_rate": 8e-4,
+        "train.optimizer": "adamw",
         "train.batch_tokens": 32_768,
         "train.weight_decay": 0.1,
     },
-    measured=False,
+)
+ARTICLES_ON_CPU = Recipe(
+    "WikiText-2",
+    10_900_000,
+    {**PLAYS_ON_CPU.settings, "train.optimizer": "muon", "train.learning_rate": 6e-3},
 )
 
 WHY = {
@@ -103,7 +110,7 @@ def text_statistics(data: TextData) -> TextStatistics:
 
 def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) -> Choices:
     gpu = machine.gpu is not None
-    recipes = [PLAYS, ARTICLES] if gpu else [PLAYS_ON_CPU]
+    recipes = [PLAYS, ARTICLES] if gpu else [PLAYS_ON_CPU, ARTICLES_ON_CPU]
     chosen, origin = between(recipes, found.characters, "characters")
     decisions: list[Decision] = []
     decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
@@ -133,11 +140,10 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
         decide("model.max_len", chosen["data.max_len"], "the window")
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
     if base is not None:
-        train["train.learning_rate"] = 2e-4
+        train |= {"train.optimizer": "adamw", "train.learning_rate": 2e-4}
         origin = "a fraction of the rate to start from another run with"
     for name, value in train.items():
         decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
-    decide("train.optimizer", "adamw", "as in the recipes")
     decide("train.schedule", "cosine", "the rate falls to a tenth by the end of the budget")
     decide("train.warmup_share", 0.05, "as in the recipes")
     decide("train.floor", 0.1 if gpu else 0.05, "as in the recipes")
@@ -153,4 +159,4 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
     decisions += compiling(machine, blocks=False)
     documents = f"{found.documents:,} document" + "s" * (found.documents != 1)
     facts = (f"{documents}, {found.characters:,} characters",)
-    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=36.0 if found.characters < 5_000_000 else 12.0)
+    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=36.0 if found.characters < 5_000_000 else 24.0)
