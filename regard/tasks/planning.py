@@ -49,6 +49,9 @@ take, about."""
 FEW_UPDATES = 100
 """Updates below which it is said that a budget is too small."""
 
+OTHERWISE = 1.5
+"""How many times as many validations must be paid for as are planned, or the other way round, for others."""
+
 CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
 """How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
 end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
@@ -407,11 +410,11 @@ def updates_in_words(count: int) -> str:
     return f"{count:,} update" + "s" * (count != 1)
 
 
-def validations_for(seconds: float, timing: Timing) -> int:
-    """How often to validate in so many seconds."""
-    if not timing.validation:
+def validations_for(seconds: float, validation: float) -> int:
+    """How often to validate in so many seconds, of which one validation takes some."""
+    if not validation:
         return VALIDATIONS
-    return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / timing.validation)))
+    return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / validation)))
 
 
 def most_updates(plan: Plan, epoch: float | int) -> float:
@@ -421,13 +424,13 @@ def most_updates(plan: Plan, epoch: float | int) -> float:
 
 def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
-    rate, epoch, checks = timing.update, timing.epoch, validations_for(seconds, timing)
-    validating = checks * timing.validation
+    rate, epoch = timing.update, timing.epoch
+    validating = validations_for(seconds, timing.validation) * timing.validation
     afford = max(1, int((seconds * (1 - RESERVED) - validating) / rate))
     steps = int(min(afford, most_updates(plan, epoch)))
     passes = f"{steps / epoch:.1f} times through the data"
     took = f"{1000 * rate:.1f} ms per update here"
-    took += f", and {validating:.0f} s for {checks} validations" if timing.validation else ""
+    took += f", and {validating:.0f} s for validations" if timing.validation else ""
     if steps < afford:
         return steps, (
             f"{updates_in_words(steps)}, {passes}, some {steps * rate:.0f} s: the budget would have paid for "
@@ -460,7 +463,9 @@ class TimeBudget:
     most: float | int = math.inf
     """Updates that data of its size may have."""
     validation: float = 0.0
-    """Seconds of one."""
+    """Seconds of one, and whether that is what one took in the course of the run: when it was timed, the model had
+    learnt nothing, and wrote outputs as long as they may be."""
+    validated: bool = False
     update: float = 0.0
     """What an update took, of late more than long ago."""
     paused: float = 0.0
@@ -486,12 +491,21 @@ class TimeBudget:
         took = spent / (number - seen)
         self.update = took if not self.update else 0.75 * self.update + 0.25 * took
         checks = options.steps // options.validate_every - number // options.validate_every
+        if not self.validated:
+            checks = min(checks, validations_for(self.seconds, self.validation))
         left = self.left() - RESERVED * self.seconds - checks * self.validation
         steps = int(min(self.most, number + max(1, int(left / self.update))))
         difference = (steps - options.steps) * self.update / self.seconds
         done = number / options.steps
         late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
         return steps if late or early else options.steps
+
+    def validations(self, options: TrainConfig) -> int:
+        """How many validations there are to be in all: as many as planned, unless the first has shown that far more or
+        fewer are paid for."""
+        planned = max(1, round(options.steps / options.validate_every))
+        paid = validations_for(self.seconds, self.validation) if self.validated else planned
+        return planned if planned < OTHERWISE * paid and paid < OTHERWISE * planned else paid
 
 
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:

@@ -490,14 +490,14 @@ class TrainingRun:
         if told is None:
             return
         self._check_finite(step)
-        before, after = self.config.train.steps, RunConfig.of(told)
+        before, after = self.config.train, RunConfig.of(told)
         if not self.processes.from_first(self._save(wait=True) and self._written(CONFIG, after)):
             return
         self.config = self.prepared.config = after
         self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
         self.rails.lasts(after.train.steps, after.train.warmup_steps)
         if self.processes.rank == 0:
-            self.report.say(minutes.note(step.number, before, after.train.steps))
+            self.report.say(minutes.note(step.number, before, after.train))
             self._written(PLAN, minutes.page)
 
     def _written(self, name: str, what: RunConfig | str) -> bool:
@@ -524,7 +524,7 @@ class TrainingRun:
         if better:
             self.progress = replace(self.progress, best_step=step)
         if self.minutes is not None:
-            self.minutes.budget.validation = values["seconds"]
+            self.minutes.budget.validation, self.minutes.budget.validated = values["seconds"], True
         log.write("validation", step, values)
         self.report.validation({"step": step, **values})
         self._guard("validation", step, values)

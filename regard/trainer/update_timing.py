@@ -7,7 +7,18 @@ from typing import Any
 
 from regard.nn.batch import padding
 from regard.tasks.config import RunConfig
-from regard.tasks.planning import Plan, TimeBudget, Timing, in_updates, most_updates, steps_for, validations_for
+from regard.tasks.planning import (
+    FEWEST_VALIDATIONS,
+    VALIDATING,
+    VALIDATIONS,
+    Plan,
+    TimeBudget,
+    Timing,
+    in_updates,
+    most_updates,
+    steps_for,
+)
+from regard.training.config import TrainConfig
 from regard.training.loop import Step
 from regard.training.processes import Processes
 
@@ -105,33 +116,46 @@ class Minutes:
     def of(cls, plan: Plan, minutes: float | int, timing: Timing, began: float) -> "Minutes":
         """Those of a run that `began` at that time of `time.monotonic`, after the data was looked at."""
         most = most_updates(plan, timing.epoch)
-        budget = TimeBudget(60.0 * minutes, began - plan.seconds, most, timing.validation, timing.update)
+        budget = TimeBudget(
+            60.0 * minutes, began - plan.seconds, most, validation=timing.validation, update=timing.update
+        )
         return cls(plan, budget)
 
     def first(self, config: RunConfig, timing: Timing) -> tuple[RunConfig, str]:
-        """The configuration with as many updates as the rest of the minutes pays for, and why so many."""
+        """The configuration with as many updates as the rest of the minutes pays for, and why so many.
+
+        As many validations as there may be are begun with: the first, early on, shows how many are paid for.
+        """
         assert self.plan is not None
         left = max(1.0, self.budget.left())
         steps, why = steps_for(self.plan, left, timing)
-        return in_updates(self.plan, config, steps, validations_for(left, timing)), why
+        long = timing.validation > VALIDATING * left
+        return in_updates(self.plan, config, steps, FEWEST_VALIDATIONS if long else VALIDATIONS), why
 
     def other(self, number: int, config: RunConfig) -> RunConfig | None:
-        """After this update, the configuration where there are to be fewer or more of them than it says."""
+        """After this update, the configuration where there are to be fewer or more of them, or of validations, than it
+        says."""
         if self.plan is None:
             self.budget.seen = number
             return None
         options = config.train
-        steps = self.budget.steps(number, options)
-        if steps == options.steps:
+        steps, validations = self.budget.steps(number, options), self.budget.validations(options)
+        planned = max(1, round(options.steps / options.validate_every))
+        if steps == options.steps and validations == planned:
             return None
-        checks = round(options.steps / options.validate_every)
-        return in_updates(self.plan, config, steps, max(1, checks))
+        after = in_updates(self.plan, config, steps, validations)
+        return None if after == config else after
 
-    def note(self, number: int, before: int, after: int) -> str:
-        """What to say of another number of updates, which the page says from then on too."""
-        line = (
-            f"an update takes {1000 * self.budget.update:.1f} ms: {after:,} updates rather than {before:,} go into "
-            f"{self.budget.seconds:.0f} s"
-        )
+    def note(self, number: int, before: TrainConfig, after: TrainConfig) -> str:
+        """What to say of another number of updates or validations, which the page says from then on too."""
+        said = []
+        if after.steps != before.steps:
+            said.append(
+                f"an update takes {1000 * self.budget.update:.1f} ms: {after.steps:,} updates rather than "
+                f"{before.steps:,} go into {self.budget.seconds:.0f} s"
+            )
+        if (often := round(after.steps / after.validate_every)) != round(before.steps / before.validate_every):
+            said.append(f"a validation takes {self.budget.validation:.1f} s: {often} of them are paid for in all")
+        line = "; ".join(said) or f"validations come every {after.validate_every:,} updates"
         self.page += f"\nAt update {number:,}: {line}.\n"
         return line

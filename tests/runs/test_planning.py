@@ -823,9 +823,9 @@ def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
 def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
     plan = planned(files, "plain.txt", minutes=2)
     quick, slow = (Timing(update=0.1, epoch=100, validation=one) for one in (0.5, 4.0))
-    assert (validations_for(100.0, quick), steps_for(plan, 100.0, quick)[0]) == (10, 900)
-    assert (validations_for(100.0, slow), steps_for(plan, 100.0, slow)[0]) == (2, 870)
-    assert "8 s for 2 validations" in steps_for(plan, 100.0, slow)[1]
+    assert (validations_for(100.0, 0.5), steps_for(plan, 100.0, quick)[0]) == (10, 900)
+    assert (validations_for(100.0, 4.0), steps_for(plan, 100.0, slow)[0]) == (2, 870)
+    assert "8 s for validations" in steps_for(plan, 100.0, slow)[1]
 
 
 def test_a_budget_far_beyond_those_of_the_recipes_says_that_a_larger_model_may_learn_more(files):
@@ -974,6 +974,38 @@ def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(fil
     regard.resume(tmp_path / "run")
     assert load_config(tmp_path / "run").train.steps == 6
     regard.train(plan, tmp_path / "whole")
+    ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert ends[0] == ends[1]
+
+
+def test_the_first_validation_shows_how_many_are_paid_for():
+    budget, options = TimeBudget(100.0, 0.0, validation=5.0), TrainConfig(steps=1000, validate_every=100)
+    assert budget.validations(options) == 10, "what was timed was that of a model that had learnt nothing"
+    budget.validated = True
+    found = {}
+    for budget.validation in (0.5, 0.8, 1.0, 5.0):
+        found[budget.validation] = budget.validations(options)
+    assert found == {0.5: 10, 0.8: 10, 1.0: 6, 5.0: 2}
+    budget.validation = 1.0
+    assert budget.validations(TrainConfig(steps=1000, validate_every=500)) == 6
+
+
+def test_fewer_validations_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
+    validations(monkeypatch, *[{"seconds": 100.0}] * 20)
+    timed = TrainingRun.timed
+    monkeypatch.setattr(TrainingRun, "timed", lambda self, seconds: replace(timed(self, seconds), validation=0.1))
+    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (20, "20 updates"))
+    monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: options.steps)
+    monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
+    plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", StopAt(4))
+    assert load_config(tmp_path / "run").train.validate_every == 10
+    page = (tmp_path / "run" / "plan.md").read_text()
+    assert "At update 2: a validation takes 100.0 s: 2 of them are paid for in all." in page
+    regard.resume(tmp_path / "run")
+    regard.train(plan, tmp_path / "whole")
+    assert [one["step"] for one in read_log(tmp_path / "whole/log.jsonl") if one["kind"] == "validation"] == [2, 10, 20]
     ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
     assert ends[0] == ends[1]
 
