@@ -174,6 +174,7 @@ RULES_ON_CPU = Recipe(
     },
     measured=False,  # its parts were, each by itself
 )
+MANY_RULES_ON_CPU = Recipe("160,000 commands", 5_000_000, RULES_ON_CPU.settings)
 FEW_RULES_ON_CPU = Recipe(
     "a tenth of the commands",
     50_000,
@@ -268,7 +269,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     size = found.words if not symbols else _tokens(source, source_kind, found) + _tokens(target, target_kind, found)
     gpu = machine.gpu is not None
     if found.rule and not gpu:
-        recipes = [FEW_RULES_ON_CPU, RULES_ON_CPU]
+        recipes = [FEW_RULES_ON_CPU, RULES_ON_CPU, MANY_RULES_ON_CPU]
     elif symbols:
         recipes = [SYMBOLS] if gpu else [FEW_SYMBOLS_ON_CPU, SYMBOLS_ON_CPU]
     else:
