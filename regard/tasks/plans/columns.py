@@ -66,6 +66,19 @@ class DataColumn:
         return any(all(ids) and len({one and one[1] for one in ids}) == 1 for ids in found)
 
     @property
+    def codes(self) -> bool:
+        """Whether the cells are codes, as of products and users: single words of letters and digits."""
+        coded = sum(
+            len(text.split()) == 1 and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+            for text in self.texts
+        )
+        return coded > 0.9 * len(self.values)
+
+    @property
+    def title(self) -> str:
+        return self.name or f"column {self.key}"
+
+    @property
     def kind(self) -> str:
         """What the cells are, in a word."""
         if not self.values:
@@ -177,7 +190,7 @@ def described(path: Path) -> str:
         return f"it has one column, whose cells all hold {mark!r}; separate columns by {wanted}"
     if not found[0].values:
         return f"it names columns ({', '.join(column.name for column in found)}) and has no rows; give another file"
-    shown = [f"{column.name or f'column {column.key}'}: {column.kind}" for column in found[:8]]
+    shown = [f"{column.title}: {column.kind}" for column in found[:8]]
     what = f"it has {len(found)} column{'s' * (len(found) != 1)} ({', '.join(shown)}{', ...' * (len(found) > 8)})"
     if len(found) == 1:
         return f"{what}; give texts, and what belongs to each, columns of their own"
@@ -212,7 +225,14 @@ def _above_others(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bo
     for place, cell in enumerate(first):
         column = DataColumn(place + 1, "", tuple(row[place] for row in rows))
         words = [text.split() for text in column.texts]
-        if column.label_like or column.numbering or not any(word.isidentifier() for text in words for word in text):
+        if column.codes and any(map(str.isdigit, cell)):
+            return False
+        if (
+            column.codes
+            or column.label_like
+            or column.numbering
+            or not any(word.isidentifier() for text in words for word in text)
+        ):
             told += 1
         elif sum(map(len, words)) <= 2 * len(cell.split()) * len(words):
             return False

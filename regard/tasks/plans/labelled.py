@@ -56,7 +56,8 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     label = label_column(found)
     if label is None or label.lists:
         return None
-    texts = [column for column in found if column is not label and column.textual and not _small(column)]
+    beside = [column for column in found if column is not label and column.textual and not _small(column)]
+    texts = [column for column in beside if not column.label_like and not column.codes] or beside
     if not 1 <= len(texts) <= 2:
         return None
     first, second = (texts[0], texts[1] if len(texts) == 2 else None)
@@ -67,7 +68,20 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     what = "pairs of texts" if second else "texts"
     # Rows may be sorted by their label: the first of them have one.
     each = f"one of {labels} labels" if labels > 1 else "a label"
-    return Recognised(certainty=0.85, why=f"{what} with {each} each", data=data)
+    left = [column for column in found if column is not label and column not in texts]
+    return Recognised(certainty=0.85, why=f"{what} with {each} each{_left_out(left)}", data=data)
+
+
+def _left_out(columns: Sequence[DataColumn]) -> str:
+    """Which columns are not read, first those that could be the label too."""
+    labels = [column.title for column in columns if column.label_like]
+    others = [column.title for column in columns if not column.label_like]
+    said = f"; could be the label too: {_some(labels)} (data.label chooses)" if labels else ""
+    return said + (f"; not read: {_some(others)}" if others else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:6], f"{len(names) - 6} more"] if len(names) > 7 else names)
 
 
 def _small(column: DataColumn) -> bool:
