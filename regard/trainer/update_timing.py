@@ -154,8 +154,10 @@ class Minutes:
                 f"an update takes {1000 * self.budget.update:.1f} ms: {after.steps:,} updates rather than "
                 f"{before.steps:,} go into {self.budget.seconds:.0f} s"
             )
-        if (often := round(after.steps / after.validate_every)) != round(before.steps / before.validate_every):
-            said.append(f"a validation takes {self.budget.validation:.1f} s: {often} of them are paid for in all")
-        line = "; ".join(said) or f"validations come every {after.validate_every:,} updates"
+        often = [round(one.steps / one.validate_every) for one in (before, after)]
+        if not said or often[0] != often[1]:
+            every = f"from here on there is one every {after.validate_every:,} updates"
+            said.append(f"a validation takes {self.budget.validation:.1f} s: {every}")
+        line = "; ".join(said)
         self.page += f"\nAt update {number:,}: {line}.\n"
         return line

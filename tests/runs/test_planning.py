@@ -1017,7 +1017,7 @@ def test_fewer_validations_are_in_the_run_and_its_plan_so_that_resuming_is_exact
         regard.train(plan, tmp_path / "run", StopAt(4))
     assert load_config(tmp_path / "run").train.validate_every == 10
     page = (tmp_path / "run" / "plan.md").read_text()
-    assert "At update 2: a validation takes 100.0 s: 2 of them are paid for in all." in page
+    assert "At update 2: a validation takes 100.0 s: from here on there is one every 10 updates." in page
     regard.resume(tmp_path / "run")
     regard.train(plan, tmp_path / "whole")
     assert [one["step"] for one in read_log(tmp_path / "whole/log.jsonl") if one["kind"] == "validation"] == [2, 10, 20]
