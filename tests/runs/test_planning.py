@@ -328,15 +328,18 @@ def test_lines_that_one_of_two_files_has_more_are_said_to_be_blank(tmp_path):
 
 
 def test_columns_of_a_table_that_are_not_read_are_said(tmp_path):
-    rows = [f"B{number % 40 + 100}X,{text},{number % 2},{'ab'[number % 3 > 0]}" for number, text in enumerate(ENGLISH)]
-    (tmp_path / "reviews.csv").write_text("\n".join(["product,comment,rude,angry", *rows]))
+    rows = [
+        f"{number},B{number % 40 + 100}X,{text},{number % 2},{'ab'[number % 3 > 0]}"
+        for number, text in enumerate(ENGLISH)
+    ]
+    (tmp_path / "reviews.csv").write_text("\n".join(["when,product,comment,rude,angry", *rows]))
     found = regard.plan(tmp_path / "reviews.csv", machine=CPU)
     assert {name: getattr(found.config.data, name) for name in ("text", "label", "pair")} == {
         "text": "comment",
         "label": "angry",
         "pair": None,
     }
-    assert "could be the label too: rude (data.label chooses); not read: product" in found.recognised
+    assert "could be the label too: rude (data.label chooses); not read: when, product" in found.recognised
     # Where nothing else is a text, codes and labels are.
     (tmp_path / "codes.tsv").write_text("".join(f"C{number}N{number}O\t{number % 2}\n" for number in range(100, 200)))
     assert regard.plan(tmp_path / "codes.tsv", machine=CPU).config.data.text == 1

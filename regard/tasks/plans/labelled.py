@@ -13,7 +13,7 @@ from regard.data.inspection.first_rows import PEEKED
 from regard.data.labelled_texts import TAGS, WORDS, Example, Question, Tagged, names_words, word_cells
 from regard.metrics.classification_metrics import marks_entities
 from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import DataColumn, columns, label_column, plain, second_text, tabular
+from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, second_text, tabular
 
 SHARED = 30
 """Texts, at the least, by which rows that share them can be split."""
@@ -68,7 +68,8 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     what = "pairs of texts" if second else "texts"
     # Rows may be sorted by their label: the first of them have one.
     each = f"one of {labels} labels" if labels > 1 else "a label"
-    left = [column for column in found if column is not label and column not in texts]
+    read = {label.key, *(column.key for column in texts)}
+    left = [column for column in all_columns(files[0])[0] if column.key not in {*read, ""}]
     return Recognised(certainty=0.85, why=f"{what} with {each} each{_left_out(left)}", data=data)
 
 
