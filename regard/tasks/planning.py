@@ -490,15 +490,19 @@ class TimeBudget:
             return options.steps
         took = spent / (number - seen)
         self.update = took if not self.update else 0.75 * self.update + 0.25 * took
-        checks = options.steps // options.validate_every - number // options.validate_every
-        if not self.validated:
-            checks = min(checks, validations_for(self.seconds, self.validation))
-        left = self.left() - RESERVED * self.seconds - checks * self.validation
+        left = self.left() - RESERVED * self.seconds - self._validating(number, options)
         steps = int(min(self.most, number + max(1, int(left / self.update))))
         difference = (steps - options.steps) * self.update / self.seconds
         done = number / options.steps
         late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
         return steps if late or early else options.steps
+
+    def _validating(self, number: int, options: TrainConfig) -> float:
+        """The seconds of the validations to come: of as many as are paid for, for there will be no more."""
+        total = self.validations(options)
+        if not self.validated:
+            total = min(total, validations_for(self.seconds, self.validation))
+        return math.ceil(total * (1 - number / options.steps)) * self.validation
 
     def validations(self, options: TrainConfig) -> int:
         """How many validations there are to be in all: as many as planned, unless the first has shown that far more or

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import random
 import time
 from contextlib import suppress
@@ -905,32 +906,37 @@ def test_one_thread_is_taken_where_several_wait_for_one_another(files, tmp_path,
         torch.set_num_threads(before)
 
 
-def course(seconds_of, steps, monkeypatch, **options):
-    """A run of 100 s whose updates take so many: how many it makes, and when it ends."""
-    now = [0.0]
+def course(seconds_of, steps, monkeypatch, *, seconds=100.0, validation_of=lambda number: 0.5, **options):
+    """A run of so many seconds whose updates and validations take so many: how many updates it makes, when it ends,
+    and after which updates it is validated."""
+    now, validated = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    train = TrainConfig(steps=steps, validate_every=100)
-    budget = TimeBudget(100.0, 0.0, validation=0.5, **options)
+    train = TrainConfig(steps=steps, validate_every=steps // 10)
+    budget = TimeBudget(seconds, 0.0, validation=validation_of(0), **options)
     number = 0
     while number < train.steps:
         number += 1
         now[0] += seconds_of(number)
-        if number % 100 == 0:
-            now[0] += 0.5
-            budget.paused += 0.5
+        if number % train.validate_every == 0 or number == train.steps:
+            took = validation_of(number)
+            validated.append(number)
+            now[0] += took
+            budget.paused += took
+            budget.validation, budget.validated = took, True
         if number < train.steps and budget.due(number, train.steps):
-            train = replace(train, steps=budget.steps(number, train))
-    return train.steps, now[0]
+            count, often = budget.steps(number, train), budget.validations(train)
+            train = replace(train, steps=count, validate_every=max(1, math.ceil(count / often)))
+    return train.steps, now[0], validated
 
 
 def test_a_machine_that_gets_slower_makes_fewer_updates_and_keeps_to_its_minutes(monkeypatch):
-    steps, end = course(lambda number: 0.08 if number < 400 else 0.16, 1000, monkeypatch)
+    steps, end, _ = course(lambda number: 0.08 if number < 400 else 0.16, 1000, monkeypatch)
     assert 700 < steps < 800
     assert 90 < end < 103
 
 
 def test_a_machine_that_is_faster_than_it_was_timed_makes_more_updates(monkeypatch):
-    steps, end = course(lambda number: 0.01, 1000, monkeypatch)
+    steps, end, _ = course(lambda number: 0.01, 1000, monkeypatch)
     assert 5000 < steps < 9000
     assert 85 < end < 103
     assert course(lambda number: 0.01, 1000, monkeypatch, most=3000)[0] == 3000
@@ -943,8 +949,26 @@ def test_a_machine_as_fast_as_it_was_timed_makes_all_its_updates(monkeypatch):
 
 def test_a_machine_that_is_slow_only_at_first_uses_its_minutes(monkeypatch):
     for slow in (0.12, 0.16, 0.24):
-        _, end = course(lambda number, slow=slow: slow if number < 150 else 0.08, 1000, monkeypatch)
+        _, end, _ = course(lambda number, slow=slow: slow if number < 150 else 0.08, 1000, monkeypatch)
         assert 90 < end < 103, slow
+
+
+def test_validations_that_take_long_become_fewer_and_leave_the_updates_their_time(monkeypatch):
+    steps, end, validated = course(
+        lambda number: 0.1, 1500, monkeypatch, seconds=200.0, validation_of=lambda number: 20.0
+    )
+    assert 1200 < steps < 1500
+    assert 180 < end < 206
+    assert len(validated) == 3, "the first, and two that are paid for"
+
+
+def test_of_a_model_that_learns_to_end_its_outputs_validations_become_more_again(monkeypatch):
+    steps, end, validated = course(
+        lambda number: 0.1, 1500, monkeypatch, seconds=200.0, validation_of=lambda number: 20.0 if number < 400 else 1.0
+    )
+    assert 1400 < steps < 1700
+    assert 180 < end < 206
+    assert len(validated) > 4
 
 
 def validations(monkeypatch, *figures):
