@@ -64,7 +64,7 @@ FAR_LONGER = 3.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What a run is trained on."""
+    """What a run is trained on, and for how long."""
 
     gpu: str | None = None
     cores: int = 2
@@ -72,9 +72,17 @@ class Machine:
     """Whether blocks can be compiled for the GPU."""
     bfloat16: bool = False
     """Whether the CPU has instructions for products of bfloat16; without them they are slower than in float32."""
+    budget: float | None = None
+    """The minutes that a run may take here, where that was said."""
 
     @property
     def minutes(self) -> float:
+        """What a run may take here."""
+        return self.usual_minutes if self.budget is None else self.budget
+
+    @property
+    def usual_minutes(self) -> float:
+        """What a run may take where nothing is said, which is also what the recipes were measured with."""
         return CPU_MINUTES if self.gpu is None else GPU_MINUTES
 
     def __str__(self) -> str:
@@ -291,6 +299,7 @@ def plan(
     given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
     machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
+    machine = machine if minutes is None else replace(machine, budget=float(minutes))
     name, found = _recognised(files["train"], given.get("task"), section)
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
@@ -316,7 +325,7 @@ def plan(
         facts=chosen.facts,
         findings=tuple(statistics.findings),
         decisions=(Decision("task", name, found.why), *chosen.decisions),
-        minutes=(minutes or machine.minutes) if timed else None,
+        minutes=machine.minutes if timed else None,
         most_epochs=chosen.most_epochs,
         seconds=time.monotonic() - began,
         asked=asked,
@@ -444,11 +453,11 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
 def _far_longer(plan: Plan) -> str:
     """What is said where a budget is far beyond those that the model's size was measured with."""
     planned = any(one.name == "model.width" and one.name not in plan.asked for one in plan.decisions)
-    if not planned or plan.minutes is None or plan.minutes <= FAR_LONGER * plan.machine.minutes:
+    if not planned or plan.minutes is None or plan.minutes <= FAR_LONGER * plan.machine.usual_minutes:
         return ""
     width = plan.config.model["width"]
     return (
-        f"; recipes were measured with about {plan.machine.minutes:g} minutes: in so many more a larger model may "
+        f"; recipes were measured with about {plan.machine.usual_minutes:g} minutes: in so many more a larger model may "
         f"learn more, as with --set model.width={2 * width}"
     )
 

@@ -449,7 +449,11 @@ def test_what_cannot_be_told_is_refused_with_what_to_do(files):
                 "decode.beam": 1,
             },
         ),
-        ("rule.tsv", GPU, {"train.smoothing": 0.0, "model.dropout": 0.2}),
+        (
+            "rule.tsv",
+            GPU,
+            {"train.smoothing": 0.0, "model.dropout": 0.0, "model.rotary_base": 100.0, "train.ema": 0.99},
+        ),
         (
             "no-rule.tsv",
             CPU,
@@ -544,9 +548,9 @@ PROVOKED = {
     "model.bias": (("plain.txt", CPU, False), ("pairs.tsv", CPU, None)),
     "model.channels": (("grey.npz", CPU, 1), ("colour.npz", CPU, 3)),
     "model.decoder_layers": (("pairs.tsv", CPU, 3), ("pairs.tsv", GPU, 4)),
-    "model.dropout": (("pairs.tsv", GPU, 0.3), ("commands.tsv", GPU, 0.2)),
+    "model.dropout": (("pairs.tsv", GPU, 0.3), ("no-rule.tsv", GPU, 0.2)),
     "model.encoder_layers": (("pairs.tsv", CPU, 3), ("pairs.tsv", GPU, 4)),
-    "model.feed_forward": (("pairs.tsv", GPU, 512), ("commands.tsv", GPU, 1024)),
+    "model.feed_forward": (("pairs.tsv", GPU, 512), ("no-rule.tsv", GPU, 1024)),
     "model.head": (("films.tsv", CPU, "classes"), ("asked.jsonl", CPU, "spans")),
     "model.heads": (("films.tsv", CPU, 2), ("plain.txt", GPU, 6)),
     "model.image_size": (("grey.npz", CPU, 12), ("colour.npz", CPU, 72)),
@@ -556,7 +560,7 @@ PROVOKED = {
     "model.norm_first": (("pairs.tsv", GPU, False), ("commands.tsv", GPU, True)),
     "model.patch_size": (("grey.npz", CPU, 2), ("colour.npz", CPU, 8)),
     "model.positions": (("commands.tsv", CPU, "rotary"), ("pairs.tsv", CPU, None)),
-    "model.qk_norm": (("pairs.tsv", GPU, True), ("commands.tsv", GPU, None)),
+    "model.qk_norm": (("pairs.tsv", GPU, True), ("no-rule.tsv", GPU, None)),
     "model.rotary_base": (("commands.tsv", CPU, 100.0), ("pairs.tsv", CPU, None)),
     "model.share": (("pairs.tsv", CPU, "all"), ("greek.tsv", CPU, "output")),
     "model.width": (("pairs.tsv", CPU, 128), ("pairs.tsv", GPU, 256)),
@@ -578,7 +582,7 @@ PROVOKED = {
     "train.muon_precision": (("pairs.tsv", NEWER_CPU, "bfloat16"), ("films.tsv", NEWER_CPU, None)),
     "train.optimizer": (("pairs.tsv", CPU, "muon"), ("films.tsv", CPU, "adamw")),
     "train.precision": (("pairs.tsv", GPU, "auto"), ("pairs.tsv", CPU, None)),
-    "train.r_drop": (("pairs.tsv", GPU, 5.0), ("commands.tsv", GPU, 2.0)),
+    "train.r_drop": (("pairs.tsv", GPU, 5.0), ("no-rule.tsv", GPU, 2.0)),
     "train.schedule": (("pairs.tsv", GPU, "inverse-sqrt"), ("films.tsv", CPU, "linear")),
     "train.select_by": (("pairs.tsv", CPU, "bleu"), ("tagged.txt", CPU, "accuracy")),
     "train.smoothing": (("pairs.tsv", CPU, 0.1), ("commands.tsv", CPU, 0.0)),
@@ -640,7 +644,27 @@ def test_much_data_is_planned_otherwise_than_little(files):
     ]
     assert [one["tokenizer.vocab_size"] for one in of_sizes] == [500, 16_000, 32_000]
     dropped = [of_size(rows, CPU)["model.dropout"] for rows in (1500, 50_000, 170_000, 700_000)]
-    assert dropped == [0.2, 0.1, 0.0, 0.0]
+    assert dropped == [0.4, 0.1, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "minutes", "dropout"),
+    [(170_000, 10, 0.0), (170_000, 60, 0.05), (170_000, 240, 0.25), (50_000, 10, 0.1), (50_000, 240, 0.4)],
+)
+def test_pairs_that_the_minutes_of_a_cpu_read_more_often_are_dropped_more(files, rows, minutes, dropout):
+    from regard.tasks.plans.pairs import pair_statistics, plan_pairs
+
+    found = replace(pair_statistics(planned(files, "pairs.tsv").config.data), rows=rows)
+    planning = plan_pairs(found, replace(CPU, budget=float(minutes)), None)
+    decided = next(one for one in planning.decisions if one.name == "model.dropout")
+    assert decided.value == dropout
+    assert (f"{minutes} minutes read pairs of this size some" in decided.why) == (minutes > 10)
+
+
+def test_neither_a_rule_nor_a_gpu_drops_more_for_more_minutes(files):
+    for name, machine in (("rule.tsv", CPU), ("pairs.tsv", GPU)):
+        asked = [planned(files, name, machine=machine, minutes=minutes) for minutes in (machine.minutes, 600)]
+        assert asked[0].config.model["dropout"] == asked[1].config.model["dropout"]
 
 
 def test_much_running_text_is_planned_otherwise_than_little(files):
@@ -659,7 +683,7 @@ def test_much_running_text_is_planned_otherwise_than_little(files):
         ["character", "adamw", 2e-3, 128, 0.0],
         ["character", "adamw", 1e-3, 384, 0.25],
         ["bpe", "muon", 6e-3, 128, 0.0],
-        ["bpe", "adamw", 8e-4, 512, 0.2],
+        ["bpe", "adamw", 8e-4, 512, 0.3],
     ]
     assert [of_size(size, GPU)[1] for size in (10**6, 10**7)] == [36, 24]
     assert of_size(10**7, CPU, {"model": {}})[0]["train.optimizer"] == "adamw"  # what was learnt stays

@@ -35,6 +35,7 @@ CAPTIONS = Recipe(
         "train.weight_decay": 0.0,
     },
 )
+FEW_CAPTIONS = Recipe("10,000 pairs of Multi30k", 230_000, CAPTIONS.settings)
 SENTENCES = Recipe(
     "Tatoeba",
     2_200_000,
@@ -151,8 +152,8 @@ FEW_SYMBOLS_ON_CPU = Recipe(
     {**SYMBOLS_ON_CPU.settings, "model.dropout": 0.2, "train.learning_rate": 2e-3},
     measured=False,
 )
-RULES_ON_CPU = Recipe(
-    "commands",
+RULES = Recipe(
+    "16,000 commands",
     500_000,
     {
         "tokenizer.vocab_size": 4000,
@@ -166,19 +167,18 @@ RULES_ON_CPU = Recipe(
         "model.dropout": 0.0,
         "train.optimizer": "muon",
         "train.schedule": "cosine",
-        "train.learning_rate": 4e-3,
+        "train.learning_rate": 2e-3,
         "train.warmup_share": 0.05,
         "train.batch_tokens": 2048,
         "train.r_drop": 0.0,
         "train.weight_decay": 0.5,
     },
-    measured=False,  # its parts were, each by itself
 )
-MANY_RULES_ON_CPU = Recipe("160,000 commands", 5_000_000, RULES_ON_CPU.settings)
-FEW_RULES_ON_CPU = Recipe(
+MANY_RULES = Recipe("160,000 commands", 5_000_000, {**RULES.settings, "train.learning_rate": 4e-3})
+FEW_RULES = Recipe(
     "a tenth of the commands",
     50_000,
-    {**RULES_ON_CPU.settings, "model.dropout": 0.1},
+    {**RULES.settings, "model.dropout": 0.1},
     measured=False,
 )
 
@@ -187,6 +187,11 @@ MOST_TOKENS = 1024
 SWAPS, MOST_SWAPPED = 16, 500_000
 """In how many ways words that can take each other's place are exchanged, at most: about as often as little data is
 read; and how many pairs that may come to, each of which is written and tokenised before training."""
+
+OFTEN, READ_PER_MINUTE, TOKENS_PER_WORD = 8.0, 600_000, 1.5
+"""How often a CPU may read pairs before more is dropped of them, by a tenth for each doubling; what it reads in a
+minute with the recipes' models, in tokens of both sides, and how many of these there are of a word or a symbol, about.
+"""
 
 WHY = {
     "tokenizer.vocab_size": "from how much text there is",
@@ -268,17 +273,18 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     symbols = "bpe" not in (source_kind, target_kind)
     size = found.words if not symbols else _tokens(source, source_kind, found) + _tokens(target, target_kind, found)
     gpu = machine.gpu is not None
-    if found.rule and not gpu:
-        recipes = [FEW_RULES_ON_CPU, RULES_ON_CPU, MANY_RULES_ON_CPU]
+    if found.rule:
+        recipes = [FEW_RULES, RULES, MANY_RULES]
     elif symbols:
         recipes = [SYMBOLS] if gpu else [FEW_SYMBOLS_ON_CPU, SYMBOLS_ON_CPU]
     else:
         recipes = (
-            [CAPTIONS, SENTENCES, MESSAGES]
+            [FEW_CAPTIONS, CAPTIONS, SENTENCES, MESSAGES]
             if gpu
             else [FEW_CAPTIONS_ON_CPU, CAPTIONS_ON_CPU, SENTENCES_ON_CPU, MESSAGES_ON_CPU]
         )
     chosen, origin = between(recipes, size, "tokens" if symbols else "words")
+    often = {} if gpu or found.rule else _dropped(chosen, size, machine.minutes)
     decisions: list[Decision] = []
     decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
     longest = _longest(found, 0, source_kind), _longest(found, 1, target_kind)
@@ -303,7 +309,9 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         joint = next(one.value for one in decisions if one.name == "tokenizer.joint")
         decide("model.name", "transformer", "reads and writes texts of any kind")
         for name, value in chosen.items():
-            if name.startswith("model."):
+            if name in often:
+                decide(name, *often[name])
+            elif name.startswith("model."):
                 decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
         width = chosen["model.width"]
         decide("model.heads", max(2, width // (64 if width >= 256 else 32)), "as many as the width divides into")
@@ -314,7 +322,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
             if joint
             else "one table for what is read of the target and what is written of it",
         )
-        if found.rule and not gpu:
+        if found.rule:
             why = "rotary positions that turn this fast tell apart distances in texts as long as these"
             decide("model.rotary_base", 100.0 * reach / 64, why)
         decide("model.max_len", max(reach, 128), "room for the longest text")
@@ -333,6 +341,16 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     most = f"at most {found.most_words[0]:,} and {found.most_words[1]:,}"
     most += "; one target for each source, both in closed notations: a rule" * found.rule
     return Choices(decisions=tuple(decisions), facts=(words, most), most_epochs=_epochs(size, gpu, symbols))
+
+
+def _dropped(chosen: JsonObject, size: int, minutes: float) -> dict[str, tuple[float, str]]:
+    """More dropout, and why, where minutes on a CPU read pairs more often than the recipes did."""
+    times = READ_PER_MINUTE * minutes / (TOKENS_PER_WORD * max(1, size))
+    dropout = min(0.4, 0.05 * round(2 * math.log2(max(1.0, times / OFTEN))))
+    if dropout <= chosen["model.dropout"]:
+        return {}
+    why = f"{minutes:g} minutes read pairs of this size some {times:.0f} times: a tenth for each doubling beyond"
+    return {"model.dropout": (round(dropout, 2), f"{why} {OFTEN:g} times, as measured on Multi30k and CMUdict")}
 
 
 def _epochs(size: int, gpu: bool, symbols: bool) -> float:
@@ -412,7 +430,7 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
         else Decision("train.smoothing", 0.1, "a model that is never quite sure generalises better"),
         Decision(
             "train.ema",
-            0.999 if gpu else 0.99 if rule else 0.998,
+            0.99 if rule else 0.999 if gpu else 0.998,
             "an average of the weights of the last updates is better than the last; of a rule of fewer, as it is still "
             "being learnt when the rate falls",
         ),

@@ -56,7 +56,7 @@ ARTICLES = Recipe(
         "model.width": 512,
         "model.layers": 8,
         "model.feed_forward": 2048,
-        "model.dropout": 0.2,
+        "model.dropout": 0.3,
         "model.attention_dropout": 0.1,
         "data.max_len": 256,
         "train.learning_rate": 8e-4,
