@@ -455,10 +455,10 @@ def _far_longer(plan: Plan) -> str:
     planned = any(one.name == "model.width" and one.name not in plan.asked for one in plan.decisions)
     if not planned or plan.minutes is None or plan.minutes <= FAR_LONGER * plan.machine.usual_minutes:
         return ""
-    width = plan.config.model["width"]
+    width, usual = plan.config.model["width"], plan.machine.usual_minutes
     return (
-        f"; recipes were measured with about {plan.machine.usual_minutes:g} minutes: in so many more a larger model may "
-        f"learn more, as with --set model.width={2 * width}"
+        f"; recipes were measured with about {usual:g} minutes: in so many more a larger model may learn more, as with "
+        f"--set model.width={2 * width}"
     )
 
 

@@ -581,7 +581,7 @@ PROVOKED = {
     "train.learning_rate": (("pairs.tsv", CPU, 3e-3), ("films.tsv", GPU, 5e-4)),
     "train.muon_precision": (("pairs.tsv", NEWER_CPU, "bfloat16"), ("films.tsv", NEWER_CPU, None)),
     "train.optimizer": (("pairs.tsv", CPU, "muon"), ("films.tsv", CPU, "adamw")),
-    "train.precision": (("pairs.tsv", GPU, "auto"), ("pairs.tsv", CPU, None)),
+    "train.precision": (("pairs.tsv", GPU, "auto"), ("rule.tsv", GPU, "float32")),
     "train.r_drop": (("pairs.tsv", GPU, 5.0), ("no-rule.tsv", GPU, 2.0)),
     "train.schedule": (("pairs.tsv", GPU, "inverse-sqrt"), ("films.tsv", CPU, "linear")),
     "train.select_by": (("pairs.tsv", CPU, "bleu"), ("tagged.txt", CPU, "accuracy")),

@@ -451,14 +451,15 @@ def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
             Decision("decode.length_form", "power", "as in the recipes"),
             Decision("decode.length_penalty", 1.0, "as in the recipes"),
         ]
-    return found + compiling(machine)
+    return found + compiling(machine, narrow=not rule)
 
 
-def compiling(machine: Machine, *, graphs: bool = True, blocks: bool = True) -> list[Decision]:
-    """How a GPU is kept busy."""
+def compiling(machine: Machine, *, graphs: bool = True, blocks: bool = True, narrow: bool = True) -> list[Decision]:
+    """How a GPU is kept busy, with `narrow` numbers where it has them."""
     if machine.gpu is None:
         return []
-    found = [Decision("train.precision", "auto", "bfloat16 where the GPU has it")]
+    precision = ("auto", "bfloat16 where the GPU has it") if narrow else ("float32", "as the recipe was measured")
+    found = [Decision("train.precision", *precision)]
     if graphs:
         found.append(Decision("train.cuda_graphs", True, "launching small kernels would take most of the time"))
     if blocks and machine.compiles:
