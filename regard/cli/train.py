@@ -63,6 +63,9 @@ def train(
             help="Without a preset: how long it may take in all; by default 10 on a CPU, 5 on a GPU.", metavar="N"
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Without a preset: print the plan and its reasons, and train nothing.")
+    ] = False,
     fit: Annotated[
         bool, typer.Option("--fit", help="First find the largest train.batch_tokens that the GPU's memory holds.")
     ] = False,
@@ -95,6 +98,7 @@ def train(
     \b
     Examples:
       regard train --data mine.tsv --out runs/mine
+      regard train --data mine.tsv --dry-run
       regard train --data train.en --data train.de --minutes 20 --out runs/mine
       regard train --preset demo --out runs/demo
       regard train --preset tiny --data train.en --data train.fr --out runs/mine
@@ -103,7 +107,7 @@ def train(
       regard train --resume runs/mine
       regard train --preset transformer-base --data train.tsv --out runs/base --processes 8
     """
-    if processes is not None:
+    if processes is not None and not dry_run:
         given = {"--preset": preset, "--out": out, "--from": start, "--resume": resume, "--world": world}
         given["--minutes"] = minutes
         several = {"--data": data, "--valid": valid, "--test": test, "--set": settings, "--report": report}
@@ -125,43 +129,44 @@ def train(
     with said_once(), TrainingProgress() as progress:
         reports = [progress, *(report or ())]
         if resume is not None:
-            if config or out or preset or data or valid or test or world or fit or start or minutes:
+            if config or out or preset or data or valid or test or world or fit or start or minutes or dry_run:
                 raise ConfigError(
                     "--resume goes on in the run's own directory with its own configuration and data; "
                     "only --set train.* and --set decode.* may be given with it"
                 )
-            directory = resume
             resume_run(resume, tuple(settings or ()), reports, verify=not no_verify)
         else:
-            if out is None:
-                raise ConfigError("--out is missing: the directory to make the run in")
             plans = config is None and preset is None and bool(data)
+            if dry_run and not plans:
+                raise ConfigError(
+                    "--dry-run shows what is planned for --data without a preset; what a preset says is shown by "
+                    "`regard presets NAME --all`"
+                )
             if minutes is not None and not plans:
                 raise ConfigError(
                     "--minutes is for training without a preset: elsewhere set train.steps or train.epochs"
                 )
+            if out is None and not dry_run:
+                raise ConfigError("--out is missing: the directory to make the run in")
+            changed = tuple(settings or ())
             if plans:
-                check_free(out)  # before a long look at the data
-                planned = make_plan(
-                    data or (),
-                    valid=valid or (),
-                    test=test or (),
-                    minutes=minutes,
-                    start=start,
-                    overrides=tuple(settings or ()),
+                if out is not None and not dry_run:
+                    check_free(out)  # before a long look at the data
+                made = make_plan(
+                    data or (), valid=valid or (), test=test or (), minutes=minutes, start=start, overrides=changed
                 )
-                train_run(planned, out, reports, fit_memory=fit, verify=not no_verify)
-                if own_rank() == 0:
-                    print(out)
-                return
-            given = {"train": data, "valid": valid, "test": test, "world": world}
-            chosen = {name: value for name, value in given.items() if value}
-            directory = out
-            extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
-            made = make_config(config, preset, tuple(settings or ()), extra)
+                if dry_run:
+                    print(made.page())
+                    return
+            else:
+                given = {"train": data, "valid": valid, "test": test, "world": world}
+                chosen = {name: value for name, value in given.items() if value}
+                extra = {"data": chosen} | ({"train": {"start_from": str(start)}} if start else {})
+                made = make_config(config, preset, changed, extra)
+            assert out is not None  # only a dry run has none
             train_run(made, out, reports, fit_memory=fit, verify=not no_verify)
     if own_rank() == 0:
-        print(directory)
+        print(resume or out)
 
 
 def _launch(processes: int, arguments: list[str], directory: Path | None) -> None:

@@ -233,11 +233,15 @@ class Plan:
 
     def budget(self) -> str:
         if self.minutes is None:
-            return f"{updates_in_words(self.config.train.steps)} as asked"
+            train = self.config.train
+            often = f"{train.epochs:g} times through the data" if train.epochs else updates_in_words(train.steps)
+            return f"{often} as asked"
         return f"{self.minutes:g} minute" + "s" * (self.minutes != 1) + " in all"
 
-    def page(self, updates: str) -> str:
-        """The plan as Markdown; `updates` says what the budget came to."""
+    def page(self, updates: str = "") -> str:
+        """The plan as Markdown; `updates` says what the budget came to, which is known once updates were timed."""
+        timed = "As many as the budget pays for: updates are timed when training begins."
+        updates = updates or (f"{self.budget()}." if self.minutes is None else timed)
         rows = "\n".join(
             f"| `{one.name}` | `{_shown(one.value)}` | {'as asked' if one.name in self.asked else one.why} |"
             for one in self._final()

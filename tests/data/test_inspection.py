@@ -137,6 +137,8 @@ def labelled(count=400):
                 for number, (text, _) in enumerate(labelled())
             ],
         ),
+        ("dates as labels", [(text, f"2024-0{number % 6 + 1}-01") for number, (text, _) in enumerate(labelled())]),
+        ("decimals as labels", [(text, f"{number % 9 / 2}") for number, (text, _) in enumerate(labelled())]),
         ("quoted texts", [((f'"{text[0]}"',), label) for text, label in labelled()]),
         ("repeated texts", [*labelled(), *labelled()[:40]]),
         (
@@ -206,6 +208,12 @@ def test_labels_with_commas_and_texts_that_quote_are_no_findings():
     known = ("yes, of course", "no, never", "maybe")
     rows = [((f'he said "{text[0]}" again',), known[number % 3]) for number, (text, _) in enumerate(labelled())]
     assert not kinds(inspect_labelled(rows)) & {"several labels in one", "quoted texts", "labels that mean none"}
+
+
+@pytest.mark.parametrize("labels", [("1", "2", "5"), ("1.0", "2.0"), ("19:1", "v1.2", "2024"), ("1.5", "none")])
+def test_labels_that_only_look_like_numbers_or_dates_are_no_findings(labels):
+    rows = [(text, labels[number % len(labels)]) for number, (text, _) in enumerate(labelled())]
+    assert not kinds(inspect_labelled(rows)) & {"dates as labels", "decimals as labels"}
 
 
 def test_markup_is_said_to_be_written_only_where_a_model_writes():

@@ -1,10 +1,12 @@
 """A look at labelled texts, alone or in pairs: what texts and labels are like, and what may be wrong with them."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from regard.data.inspection.findings import (
+    NUMBER,
     Finding,
     OddRows,
     names_column,
@@ -19,6 +21,9 @@ FEW_TEXTS = 200
 
 NO_LABEL = frozenset(("", "-", "?", "nan", "null", "n/a"))
 """What stands where a text has no label, as in NLI sets whose annotators did not agree."""
+
+_DATES = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2}(:\d{2})?")
+_DECIMALS = re.compile(r"[-+]?\d+[.,]\d+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +145,21 @@ def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
             "several labels in one",
             f"labels such as '{next(label for label in labels if mark in label)}' look like several, joined by "
             f"'{mark}': a text has one label here, so each combination is learnt as a class of its own",
+        )
+    written = list(map(str.strip, labels))
+    if all(map(_DATES.fullmatch, written)):
+        yield Finding(
+            "dates as labels",
+            f"labels are dates or times, such as '{written[0]}', each learnt as a class of its own: data.label chooses "
+            f"another column",
+        )
+    elif all(map(NUMBER.fullmatch, written)) and (
+        decimals := [one for one in written if _DECIMALS.fullmatch(one) and not one.endswith((".0", ",0"))]
+    ):
+        yield Finding(
+            "decimals as labels",
+            f"labels are numbers such as {decimals[0]}, each learnt as a class of its own: that some are closer to one "
+            f"another is not learnt; fewer classes, such as low and high, are learnt from fewer texts",
         )
     rare = [label for label, count in labels.items() if count < 5]
     if rare and len(labels) <= 0.5 * rows:

@@ -189,7 +189,8 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
         for name, value in chosen.items():
             if name.startswith("model."):
                 decide(name, value, f"from how much text there is; {origin}")
-        decide("model.heads", max(2, chosen["model.width"] // 64), "as many as the width divides into")
+        heads = max(2, chosen["model.width"] // 64)
+        decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
         decide("model.max_len", 256 if head != "spans" else 512, "room for the longest text")
         for name, value in chosen.items():
             if name.startswith("train."):

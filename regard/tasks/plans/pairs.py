@@ -314,7 +314,8 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
             elif name.startswith("model."):
                 decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
         width = chosen["model.width"]
-        decide("model.heads", max(2, width // (64 if width >= 256 else 32)), "as many as the width divides into")
+        heads = max(2, width // (64 if width >= 256 else 32))
+        decide("model.heads", heads, f"each {width // heads} wide")
         decide(
             "model.share",
             "all" if joint else "output",
@@ -340,7 +341,7 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     words = f"{found.rows:,} pairs, {source.mean_words:.1f} words in and {target.mean_words:.1f} out"
     most = f"at most {found.most_words[0]:,} and {found.most_words[1]:,}"
     most += "; one target for each source, both in closed notations: a rule" * found.rule
-    return Choices(decisions=tuple(decisions), facts=(words, most), most_epochs=_epochs(size, gpu, symbols))
+    return Choices(decisions=tuple(decisions), facts=(words, most), most_epochs=_epochs(size))
 
 
 def _dropped(chosen: JsonObject, size: int, minutes: float) -> dict[str, tuple[float, str]]:
@@ -353,7 +354,7 @@ def _dropped(chosen: JsonObject, size: int, minutes: float) -> dict[str, tuple[f
     return {"model.dropout": (round(dropout, 2), f"{why} {OFTEN:g} times, as measured on Multi30k and CMUdict")}
 
 
-def _epochs(size: int, gpu: bool, symbols: bool) -> float:
+def _epochs(size: int) -> float:
     """How often data may be read: little of it often, since it is dropped and averaged, much of it less often."""
     return 400.0 if size < 2_000_000 else 100.0
 

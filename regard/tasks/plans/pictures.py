@@ -143,7 +143,8 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         decide("model.channels", 1 if found.grey else 3, "grey, all of a sample" if found.grey else "in colour")
         for name, value in chosen.items():
             decide(name, value, f"from how many images there are; {origin}")
-        decide("model.heads", max(4, chosen["model.width"] // 32), "as many as the width divides into")
+        heads = max(4, chosen["model.width"] // 32)
+        decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
     if small:
         decide("images.rotate", 10.0, "seen a little turned, moved and scaled, a class stays the same")
         decide("images.shift", 0.1, "likewise")

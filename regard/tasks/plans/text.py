@@ -134,7 +134,8 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
             if name.startswith(("model.", "data.")):
                 decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
         width = chosen["model.width"]
-        decide("model.heads", max(2, width // (64 if width >= 256 else 32)), "as many as the width divides into")
+        heads = max(2, width // (64 if width >= 256 else 32))
+        decide("model.heads", heads, f"each {width // heads} wide")
         decide("model.positions", "rotary", "distances rather than places")
         decide("model.bias", False, "not needed")
         decide("model.max_len", chosen["data.max_len"], "the window")
