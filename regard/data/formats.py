@@ -32,13 +32,17 @@ LONGEST = 1 << 28
 """Bytes of a compressed file's line, or characters of a CSV cell, at the most: a small file may unpack to any size."""
 
 # fmt: off
-KNOWN = frozenset((
+LANGUAGES = frozenset((
+    "en", "fr", "de", "es", "it", "pt", "nl", "pl", "ru", "uk", "zh", "ja", "ko", "ar", "tr", "cs", "sv", "english",
+    "french", "german", "spanish", "italian", "portuguese", "dutch", "polish", "russian", "chinese", "japanese",
+))
+"""What columns of translations are called: each by its language."""
+
+KNOWN = LANGUAGES | frozenset((
     "source", "target", "src", "tgt", "trg", "input", "output", "text", "label", "labels", "class", "category",
     "sentiment", "sentence", "sentence1", "sentence2", "text1", "text2", "pair", "premise", "hypothesis", "question",
     "question1", "question2", "context", "answer", "answers", "start", "word", "words", "token", "tokens", "tag",
-    "tags", "id", "idx", "index", "title", "review", "score", "en", "fr", "de", "es", "it", "pt", "nl", "pl", "ru",
-    "uk", "zh", "ja", "ko", "ar", "tr", "cs", "sv", "english", "french", "german", "spanish", "italian",
-    "portuguese", "dutch", "polish", "russian", "chinese", "japanese",
+    "tags", "id", "idx", "index", "title", "review", "score",
 ))
 # fmt: on
 """What columns are called: a first row of nothing but these is a header."""

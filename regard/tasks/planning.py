@@ -22,6 +22,8 @@ from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
 from regard.tasks.config import RunConfig, make_config
+from regard.tasks.plans.columns import described
+from regard.tasks.plans.folders import Parts, listed, parts_in, tables_in
 from regard.tasks.spec import TASKS, Report, field_names, warn
 from regard.training.config import TrainConfig
 
@@ -114,6 +116,37 @@ class Decision:
     why: str
 
 
+class Decisions:
+    """Settings that are decided one after the other: called with a name, a value and a reason."""
+
+    def __init__(self) -> None:
+        self.made: list[Decision] = []
+
+    def __call__(self, name: str, value: Any, why: str) -> None:
+        self.made.append(Decision(name, value, why))
+
+    def usual(self, **values: Any) -> None:
+        """Settings of training that are the same in all recipes of a kind of data."""
+        for name, value in values.items():
+            self(f"train.{name}", value, "as in the recipes")
+
+    def keep_best(self) -> None:
+        """Which weights and checkpoints are kept."""
+        self("train.choose", "best", "the weights of the best validation are kept, not the last")
+        self("train.keep", 1, "one checkpoint to resume from, beside the best")
+
+    def compile(self, machine: Machine, *, graphs: bool = True, blocks: bool = True, narrow: bool = True) -> None:
+        """How a GPU is kept busy, with `narrow` numbers where it has them."""
+        if machine.gpu is None:
+            return
+        precision = ("auto", "bfloat16 where the GPU has it") if narrow else ("float32", "as the recipe was measured")
+        self("train.precision", *precision)
+        if graphs:
+            self("train.cuda_graphs", True, "launching small kernels would take most of the time")
+        if blocks and machine.compiles:
+            self("train.compile_blocks", True, "starts in seconds, and is faster after")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recognised:
     """Data that a task takes for its own: how sure that is, why, and what `[data]` has to say so that it is read."""
@@ -155,7 +188,7 @@ _LINEAR = ("model.dropout", "model.attention_dropout", "train.r_drop", "train.wa
 
 def between(recipes: Sequence[Recipe], size: float | int, unit: str) -> tuple[JsonObject, str]:
     """Settings for data of this size, and where they come from: a recipe, or what lies between two."""
-    ordered = sorted(recipes, key=lambda recipe: recipe.size)
+    size, ordered = max(1, size), sorted(recipes, key=lambda recipe: recipe.size)
     below = [recipe for recipe in ordered if recipe.size <= size]
     above = [recipe for recipe in ordered if recipe.size > size]
     nearest = min(ordered, key=lambda recipe: abs(math.log(recipe.size / size)))
@@ -295,6 +328,8 @@ def plan(
     from. `overrides` are settings as with `--set`, `extra` the same by section, `{"train": {"seed": 2}}`; no decision
     changes them.
     """
+    from regard.tasks.plans.asked import following
+
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
     if minutes is not None and not minutes > 0:
@@ -304,13 +339,19 @@ def plan(
     section: JsonObject = dict(given.get("data") or {})
     machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
     machine = machine if minutes is None else replace(machine, budget=float(minutes))
+    parts = _parts(files)
+    if parts is not None:
+        files["train"] = parts.names("train")
     name, found = _recognised(files["train"], given.get("task"), section)
+    if parts is not None:
+        parts = parts.with_columns([key for key in found.data.values() if isinstance(key, str | int)])
+        files |= {part: parts.names(part) for part in ("valid", "test")}
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)
     statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
     chosen = _of_model(task.plan(statistics, machine, base), given.get("model", {}).get("name"))
-    chosen = _of_machine(chosen, machine, given.get("train", {}).get("optimizer"))
+    chosen = following(_of_machine(chosen, machine, given.get("train", {}).get("optimizer")), settings.by_name(given))
     mapping: JsonObject = {"task": name, "data": own, **({"train": {"start_from": str(start)}} if start else {})}
     for one in chosen.decisions:
         section_name, _, key = one.name.partition(".")
@@ -326,14 +367,38 @@ def plan(
         config=config,
         machine=machine,
         recognised=f"task {name}: {found.why}",
-        facts=chosen.facts,
-        findings=tuple(statistics.findings),
+        facts=(*_files_read(files["train"], parts), *chosen.facts),
+        findings=(*_passed_over(parts), *statistics.findings),
         decisions=(Decision("task", name, found.why), *chosen.decisions),
         minutes=machine.minutes if timed else None,
         most_epochs=chosen.most_epochs,
         seconds=time.monotonic() - began,
         asked=asked,
     )
+
+
+def _parts(files: Mapping[str, Sequence[str]]) -> Parts | None:
+    """The parts of a folder of data, where nothing else was given."""
+    (first, *others) = files["train"] or ("",)
+    alone = not others and not files["valid"] and not files["test"] and Path(first).is_dir()
+    return parts_in(Path(first)) if alone else None
+
+
+def _files_read(train: Sequence[str], parts: Parts | None) -> tuple[str, ...]:
+    """Which files of a folder are read for what."""
+    if parts is not None:
+        return (parts.line,)
+    inside = [file for name in train if Path(name).is_dir() for file in tables_in(Path(name))]
+    return (f"{listed(inside)} to train on",) if inside else ()
+
+
+def _passed_over(parts: Parts | None) -> tuple[Finding, ...]:
+    if parts is None or not parts.passed_over:
+        return ()
+    line = (
+        f"of {parts.folder} these are not read: {', '.join(parts.passed_over)}; --data, --valid and --test name files"
+    )
+    return (Finding("files passed over", line),)
 
 
 def _of_model(chosen: Choices, asked: str | None) -> Choices:
@@ -379,8 +444,6 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     """The task that data is for, and how it is to be read: the surest, or the one that was asked for."""
     if not files:
         raise ConfigError("no training data: give --data with your files or folders")
-    from regard.tasks.plans.columns import described, tables_in
-
     paths = [file for path in matching_all(files) for file in ((path.is_dir() and tables_in(path)) or [path])]
     if wanted is not None:
         found = TASKS.named(wanted).recognise(paths)

@@ -284,7 +284,7 @@ def test_a_folder_of_tables_is_read_as_its_files(files, tmp_path, column, task):
     (tmp_path / "b.tsv").write_text("".join(rows[700:]))
     folder, file = regard.plan(tmp_path, machine=CPU), planned(files, column)
     assert folder.config.task == task
-    assert folder.facts == file.facts
+    assert folder.facts == ("a.tsv, b.tsv to train on", *file.facts)
     (tmp_path / "notes.docx").write_text("of something else")
     told = Told()
     asked = regard.plan(tmp_path, machine=CPU, overrides=[f"task={task}", *SHORT[1:], "train.steps=1"])
@@ -658,7 +658,7 @@ def test_pairs_that_the_minutes_of_a_cpu_read_more_often_are_dropped_more(files,
     planning = plan_pairs(found, replace(CPU, budget=float(minutes)), None)
     decided = next(one for one in planning.decisions if one.name == "model.dropout")
     assert decided.value == dropout
-    assert (f"{minutes} minutes read pairs of this size some" in decided.why) == (minutes > 10)
+    assert (f"epochs fit into {minutes} minutes: 0.1 more" in decided.why) == (minutes > 10)
 
 
 def test_neither_a_rule_nor_a_gpu_drops_more_for_more_minutes(files):
@@ -1248,3 +1248,119 @@ def test_texts_beyond_what_is_planned_for_are_said_to_be_left_out(files, tmp_pat
     assert decisions["data.max_len"].value == 1024
     assert "those of more than 1,024 tokens are left out" in decisions["data.max_len"].why
     assert decisions["train.batch_tokens"].value < 3000
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "expected"),
+    [
+        ("sounds.tsv", ["tokenizer.kind=bpe"], {"tokenizer.source_kind": None, "tokenizer.target_kind": None}),
+        ("pairs.tsv", ["tokenizer.joint=false"], {"model.share": "output"}),
+        ("pairs.tsv", ["tokenizer.target_kind=character"], {"tokenizer.joint": False, "model.share": "output"}),
+        ("pairs.tsv", ["data.max_len=2000"], {"model.max_len": 2000, "train.batch_tokens": 4008}),
+        ("rule.tsv", ["model.width=128"], {"model.heads": 4, "model.feed_forward": 256}),
+        ("rule.tsv", ["model.width=100"], {"model.heads": 2, "model.feed_forward": 200}),
+        ("pairs.tsv", ["train.optimizer=adamw"], {"train.learning_rate": 2e-3}),
+        ("films.tsv", ["train.optimizer=muon"], {"train.learning_rate": 4e-3}),
+        ("pairs.tsv", ["train.optimizer=adamw", "train.learning_rate=0.01"], {"train.learning_rate": 0.01}),
+    ],
+)
+def test_decisions_follow_the_settings_that_are_given(files, name, overrides, expected):
+    plan = planned(files, name, overrides=overrides)
+    settings = plan.config.to_mapping()
+    found = {key: settings[key.split(".")[0]].get(key.split(".")[1]) for key in expected}
+    assert found == expected
+    asked = {one.split("=")[0] for one in overrides}
+    reasons = [one.why for one in plan.decisions if one.name in expected.keys() - asked]
+    assert all("as asked" in why for why in reasons)
+
+
+@pytest.mark.parametrize(("header", "source"), [("fr\ten", "fr"), ("en\tfr", "en"), ("de\ten", "de")])
+def test_columns_called_by_two_languages_are_read_in_their_order(tmp_path, header, source):
+    rows = [header, *(f"{one}\t{two}" for one, two in zip(ENGLISH, FRENCH, strict=True))]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    data = regard.plan(tmp_path / "pairs.tsv", machine=CPU).config.data
+    assert (data.source, {data.source, data.target}) == (source, {*header.split("\t")})
+
+
+def test_columns_that_could_be_read_in_several_ways_have_to_be_named(tmp_path):
+    three = [json.dumps({"en": one, "fr": two, "de": two}) for one, two in zip(ENGLISH, FRENCH, strict=True)]
+    asked = [
+        json.dumps({"instruction": one, "input": "", "output": two}) for one, two in zip(ENGLISH, FRENCH, strict=True)
+    ]
+    for name, rows in (("three.jsonl", three), ("asked.jsonl", asked)):
+        (tmp_path / name).write_text("\n".join(rows), encoding="utf-8")
+        with pytest.raises(DataError, match=r"name columns, as --set data\.source="):
+            regard.plan(tmp_path / name, machine=CPU)
+
+
+def test_two_files_of_tagged_words_are_no_pairs(files, tmp_path):
+    text = (files / "tagged.txt").read_text()
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "b.txt").write_text(text + text[: text.index("\n\n") + 2])
+    assert regard.plan([tmp_path / "a.txt", tmp_path / "b.txt"], machine=CPU).config.task == "tagging"
+
+
+def test_pairs_of_which_one_side_is_blank_are_refused(files, tmp_path):
+    (tmp_path / "blank.fr").write_text("\n" * 1500)
+    with pytest.raises(DataError, match="no row has both a source and a target"):
+        regard.plan([files / "train.en", tmp_path / "blank.fr"], machine=CPU)
+
+
+SYLLABLES = [chr(0xAC00 + 7 * number) for number in range(1000)]
+SIGNS = [chr(0x4E00 + number) for number in range(2500)]
+
+
+def scripted(signs, count, least, most, space=""):
+    random_ = random.Random(1)
+    return [space.join(random_.choices(signs, k=random_.randint(least, most))) for _ in range(count)]
+
+
+def test_texts_of_scripts_without_spaces_are_no_spelling(tmp_path):
+    rows = zip(scripted(SIGNS, 400, 5, 30), scripted(SIGNS, 400, 5, 30), strict=True)
+    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in rows), encoding="utf-8")
+    plan = regard.plan(tmp_path / "pairs.tsv", machine=CPU)
+    assert plan.config.tokenizer.kinds == ("bpe", "bpe")
+    assert plan.config.data.max_len >= 45  # three bytes for each sign, of which few are joined
+
+
+def test_a_vocabulary_has_room_for_every_character(tmp_path):
+    texts = scripted(SYLLABLES, 600, 4, 9, " ")
+    (tmp_path / "films.tsv").write_text("".join(f"{n % 2}\t{one}\n" for n, one in enumerate(texts)), encoding="utf-8")
+    (tmp_path / "plain.txt").write_text("\n".join(scripted([chr(0x3400 + n) for n in range(6000)], 2000, 20, 30)))
+    found = planned(tmp_path, "films.tsv", overrides=SHORT)
+    assert found.config.tokenizer.vocab_size > 2000
+    regard.train(found, tmp_path / "run")
+    assert planned(tmp_path, "plain.txt").config.tokenizer.vocab_size > 6000
+
+
+def test_few_texts_may_be_read_more_often_by_a_trained_encoder(files, tmp_path):
+    from regard.tasks.classification import ClassificationTask
+    from regard.tasks.plans.labelled import plan_labelled
+
+    found = ClassificationTask().statistics(planned(files, "films.tsv").config.data)
+    often = [
+        plan_labelled(replace(found, rows=rows), CPU, {"model": {}}, head="classes").most_epochs
+        for rows in (100, 5000, 100_000)
+    ]
+    assert often == [20.0, 6.0, 3.0]
+
+
+def test_the_rate_stays_where_the_planned_optimizer_is_given(files):
+    given, free = planned(files, "pairs.tsv", overrides=["train.optimizer=muon"]), planned(files, "pairs.tsv")
+    assert given.config.train == free.config.train
+
+
+def test_a_dry_run_prints_the_plan_and_trains_nothing(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = ["train", "--data", str(files / "pairs.tsv"), "--dry-run"]
+    assert main([*data, "--minutes", "3"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("# How this run was planned")
+    assert "Budget: 3 minutes in all" in page
+    assert "updates are timed when training begins" in page
+    assert "| `model.width` |" in page
+    assert main([*data, "--out", "run", "--set", "train.epochs=3"]) == 0
+    assert "Budget: 3 times through the data as asked" in capsys.readouterr().out
+    assert [*tmp_path.iterdir()] == []
+    assert main(["train", "--preset", "tiny", "--dry-run"]) == 2
+    assert "`regard presets NAME --all`" in capsys.readouterr().err

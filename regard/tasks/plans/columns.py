@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.file_names import inner_suffix
 from regard.data.formats import KNOWN, SECOND, format_of, unnamed_index
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import NUMBER, Peek, peek
 from regard.data.readers import SUFFIXES
-from regard.data.shards import TABLES
 
 LABELS = ("label", "labels", "class", "category", "sentiment")
 TEXTS = ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "title", "input")
@@ -100,6 +98,8 @@ class DataColumn:
         if len(plain) < 0.9 * len(self.values) or len(plain) < 4:
             return False
         distinct = {value.strip() for value in plain}
+        if distinct == {""}:
+            return False
         short = sum(len(value.split()) for value in plain) <= 3 * len(plain)
         few = len(distinct) <= min(MOST_LABELS, max(2, len(plain) / 8))
         return short and few
@@ -147,12 +147,6 @@ def all_columns(path: Path) -> tuple[list[DataColumn], Peek]:
         DataColumn(key, name, tuple(row[place] for row in rows))
         for place, (key, name) in enumerate(zip(keys, names, strict=True))
     ], found
-
-
-def tables_in(folder: Path) -> list[Path]:
-    """The tables or records that a folder holds and nothing else; none where it holds other files too."""
-    inside = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    return inside if inside and all(inner_suffix(file) in TABLES for file in inside) else []
 
 
 MARKS = {"tsv": (" ||| ", "|", ";"), "csv": ("\t", ";", "|")}

@@ -12,8 +12,12 @@ from regard.data.inspection import LabelledStatistics, inspect_labelled
 from regard.data.inspection.first_rows import PEEKED
 from regard.data.labelled_texts import TAGS, WORDS, Example, Question, Tagged, names_words, word_cells
 from regard.metrics.classification_metrics import marks_entities
-from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, second_text, tabular
+from regard.text.config import SPECIALS
+
+FEW_TUNED = 20_000
+"""Rows below which a trained encoder may read them more than three times: of few it would be updated too little."""
 
 SHARED = 30
 """Texts, at the least, by which rows that share them can be split."""
@@ -152,77 +156,89 @@ def _flat(item: Any) -> tuple[tuple[str, ...], str]:
 def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject | None, *, head: str) -> Choices:
     """From a pre-trained encoder what `bert-tune` does, from nothing a small one with much dropout."""
     gpu = machine.gpu is not None
-    decisions: list[Decision] = []
-    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
-    longest = 2 ** math.ceil(math.log2(max(16.0, 1.6 * found.text.most_words + 4)))
+    decide = Decisions()
     if not found.valid_rows:
-        share = round(min(0.1, max(0.01, 1000 / max(1, found.rows))), 4)
-        decide(
-            "data.held_out",
-            share,
-            f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies",
-        )
-        if SHARED <= found.first_texts < 0.99 * found.rows:
-            why = f"{found.rows:,} rows are about {found.first_texts:,} texts: all about one are on one side"
-            decide("data.held_out_by", "text", why)
-    reads = 512 if base is None else int(base["model"].get("max_len", 512))
-    if head == "spans":
-        decide("data.max_len", min(256, reads), "a longer context is read in stretches")
-    else:
-        length = min(256 if gpu else 128, int(longest), reads)
-        why = f"the longest text has {found.text.most_words:,} words"
-        if head == "classes" and found.text.most_words > length:
-            why += f": of those of more than {length} tokens only the beginning is read, and they are counted"
-        decide("data.max_len", length, why)
-    if head == "classes":
-        decide("data.overlong", "truncate", "the beginning of a long text tells its class, too")
+        _held_out(decide, found)
+    _lengths(decide, found, head, 256 if gpu else 128, 512 if base is None else int(base["model"].get("max_len", 512)))
     if base is None:
-        recipes = [FILMS] if gpu else [FILMS_ON_CPU]
-        chosen, origin = between(recipes, found.words, "words")
-        size = min(chosen["tokenizer.vocab_size"], max(500, 500 * round(found.words / 20 / 500)))
-        decide("tokenizer.kind", "wordpiece", "open text, in which pieces of words are told apart")
-        decide("tokenizer.vocab_size", size, "from how much text there is")
-        cased = found.text.upper > 0.02 and head == "tags"
-        decide("tokenizer.lowercase", not cased, "capitals tell names" if cased else "case says little about a class")
-        decide("model.name", "bert", "reads a text as a whole")
-        decide("model.head", head, "what the labels are of")
-        for name, value in chosen.items():
-            if name.startswith("model."):
-                decide(name, value, f"from how much text there is; {origin}")
-        heads = max(2, chosen["model.width"] // 64)
-        decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
-        decide("model.max_len", 256 if head != "spans" else 512, "room for the longest text")
-        for name, value in chosen.items():
-            if name.startswith("train."):
-                decide(name, value, f"goes with the width; {origin}")
-        decide("train.warmup_share", 0.1, "as in the recipes")
-        decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
-        most = round(min(30.0, max(3.0, 3 * math.sqrt(FILMS.size / max(1, found.words)))), 1)
+        most = _from_nothing(decide, found, head, FILMS if gpu else FILMS_ON_CPU)
     else:
-        tuned = "as measured on SST-2 from MiniLM (preset bert-tune)"
-        if head:
-            decide("model.name", "bert", "that of the run it starts from")
-            decide("model.head", head, "what the labels are of")
-        decide("train.learning_rate", 1.5e-4, tuned)
-        decide("train.layer_decay", 0.7, f"lower layers keep what they know; {tuned}")
-        decide("train.warmup_share", 0.02, tuned)
-        decide("train.batch_tokens", 512, tuned)
-        decide("train.r_drop", 2.0 if gpu and head == "classes" else 0.0, f"two passes that must agree; {tuned}")
-        most = 3.0
-    decide("train.optimizer", "adamw", "as in the recipes")
-    decide("train.schedule", "linear", "as in the recipes")
-    decide("train.betas", [0.9, 0.999], "as in the recipes")
-    decide("train.epsilon", 1e-6, "as in the recipes")
-    decide("train.weight_decay", 0.01, "as in the recipes")
-    decide("train.smoothing", 0.0, "as in the recipes")
-    decide("train.choose", "best", "the weights of the best validation are kept, not the last")
+        most = _from_encoder(decide, found, head, gpu=gpu)
+    decide.usual(optimizer="adamw", schedule="linear", betas=[0.9, 0.999], epsilon=1e-6, weight_decay=0.01)
+    decide.usual(smoothing=0.0)
     marked = head == "spans" or (head == "tags" and "tags" not in found.labels)
     decide("train.select_by", "f1" if marked else "accuracy", "what the model is for, not its loss")
-    decide("train.keep", 1, "one checkpoint to resume from, beside the best")
-    classes = (
-        ""
-        if head != "classes"
-        else ": " + ", ".join(f"{name} {count:,}" for name, count in [*found.labels.items()][:6])
-    )
+    decide.keep_best()
+    first = ", ".join(f"{name} {count:,}" for name, count in [*found.labels.items()][:6])
+    classes = f": {first}" if head == "classes" else ""
     facts = (f"{found.rows:,} rows of {found.text.mean_words:.1f} words{classes}",)
-    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=most)
+    return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=most)
+
+
+def _held_out(decide: Decisions, found: LabelledStatistics) -> None:
+    share = round(min(0.1, max(0.01, 1000 / max(1, found.rows))), 4)
+    why = f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies"
+    decide("data.held_out", share, why)
+    if SHARED <= found.first_texts < 0.99 * found.rows:
+        why = f"{found.rows:,} rows are about {found.first_texts:,} texts: all about one are on one side"
+        decide("data.held_out_by", "text", why)
+
+
+def _lengths(decide: Decisions, found: LabelledStatistics, head: str, most: int, reads: int) -> None:
+    """How much of a text is read, of `most` tokens that pay and those that the model `reads`."""
+    if head == "spans":
+        decide("data.max_len", min(256, reads), "a longer context is read in stretches")
+        return
+    longest = 2 ** math.ceil(math.log2(max(16.0, 1.6 * found.text.most_words + 4)))
+    length = min(most, int(longest), reads)
+    why = f"the longest text has {found.text.most_words:,} words"
+    if head == "classes" and found.text.most_words > length:
+        why += f": of those of more than {length} tokens only the beginning is read, and they are counted"
+    decide("data.max_len", length, why)
+    if head == "classes":
+        decide("data.overlong", "truncate", "the beginning of a long text tells its class, too")
+
+
+def _from_nothing(decide: Decisions, found: LabelledStatistics, head: str, recipe: Recipe) -> float:
+    """A small encoder, and how often the data may be read."""
+    chosen, origin = between([recipe], found.words, "words")
+    if head != "classes":
+        origin = f"as for classes ({origin}); not measured for {'tags' if head == 'tags' else 'answers'}"
+    size = min(chosen["tokenizer.vocab_size"], max(500, 500 * round(found.words / 20 / 500)))
+    # A piece that begins a word and one inside a word are two entries, of which a sample may lack rare ones.
+    letters = len(SPECIALS) + 1 + math.ceil(2.5 * found.text.distinct_characters)
+    decide("tokenizer.kind", "wordpiece", "open text, in which pieces of words are told apart")
+    decide(
+        "tokenizer.vocab_size",
+        max(size, letters),
+        "from how much text there is" if size >= letters else "every character, at the beginning of a word and inside",
+    )
+    cased = found.text.upper > 0.02 and head == "tags"
+    decide("tokenizer.lowercase", not cased, "capitals tell names" if cased else "case says little about a class")
+    decide("model.name", "bert", "reads a text as a whole")
+    decide("model.head", head, "what the labels are of")
+    for name, value in chosen.items():
+        if name.startswith("model."):
+            decide(name, value, f"from how much text there is; {origin}")
+    heads = max(2, chosen["model.width"] // 64)
+    decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
+    decide("model.max_len", 256 if head != "spans" else 512, "room for the longest text")
+    for name, value in chosen.items():
+        if name.startswith("train."):
+            decide(name, value, f"goes with the width; {origin}")
+    decide.usual(warmup_share=0.1)
+    decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+    return round(min(30.0, max(3.0, 3 * math.sqrt(recipe.size / max(1, found.words)))), 1)
+
+
+def _from_encoder(decide: Decisions, found: LabelledStatistics, head: str, *, gpu: bool) -> float:
+    """Fine-tuning of a trained encoder, and how often the data may be read."""
+    tuned = "as measured on SST-2 from MiniLM (preset bert-tune)"
+    decide("model.name", "bert", "that of the run it starts from")
+    decide("model.head", head, "what the labels are of")
+    decide("train.learning_rate", 1.5e-4, tuned)
+    decide("train.layer_decay", 0.7, f"lower layers keep what they know; {tuned}")
+    decide("train.warmup_share", 0.02, tuned)
+    decide("train.batch_tokens", 512, tuned)
+    decide("train.r_drop", 2.0 if gpu and head == "classes" else 0.0, f"two passes that must agree; {tuned}")
+    return round(min(20.0, max(3.0, 3 * math.sqrt(FEW_TUNED / max(1, found.rows)))), 1)

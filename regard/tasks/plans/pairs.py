@@ -1,17 +1,18 @@
 """Pairs of texts: what they are recognised by, and how a run that writes the second from the first is planned."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from regard.config import JsonObject
-from regard.data.formats import lines
+from regard.data.formats import LANGUAGES, lines
 from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
 from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
-from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import columns, label_column, plain, tabular
+from regard.tasks.plans.labelled import recognise_tags
 from regard.text.config import SPECIALS, Kind
 
 CAPTIONS = Recipe(
@@ -211,6 +212,8 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
     """Two line-aligned files, or tables of two texts."""
     if len(files) == 2 and all(map(plain, files)):
         (first, first_filled), (second, second_filled) = counts = [_line_counts(file) for file in files]
+        if first != second and recognise_tags(files) is not None:
+            return None
         if first != second:
             blank = ""
             if first_filled == second_filled:
@@ -227,7 +230,13 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
     shards = "" if len(files) == 1 else f" in {len(files)} files"
     texts = [column for column in found if column.textual]
     named = {column.name.casefold(): column for column in texts}
-    for source, target in (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "output"), ("en", "fr")):
+    languages = [name for name in named if name in LANGUAGES]
+    names = [("source", "target"), ("src", "tgt"), ("src", "trg")]
+    if "instruction" not in named:  # beside which an input is mostly empty
+        names.append(("input", "output"))
+    if len(languages) == 2:  # in the order of their columns; of more, two have to be named
+        names.append((languages[0], languages[1]))
+    for source, target in names:
         if source in named and target in named:
             keys = {"source": named[source].key, "target": named[target].key}
             return Recognised(certainty=0.95, why=f"columns {source} and {target}{shards}", data=keys)
@@ -250,7 +259,10 @@ def _line_counts(path: Path) -> tuple[int, int]:
 
 def pair_statistics(data: TranslationData) -> PairStatistics:
     valid = files_corpus(data.valid, data) if data.valid else None
-    return inspect_pairs(files_corpus(data.train, data), valid)
+    found = inspect_pairs(files_corpus(data.train, data), valid)
+    if not found.pairs:
+        raise DataError(f"{', '.join(map(str, data.train))}: no row has both a source and a target")
+    return found
 
 
 def held_out_share(rows: int) -> float:
@@ -262,86 +274,116 @@ def side_kind(side: SideStatistics) -> tuple[Kind, str]:
     """How the texts of a side are cut, and why."""
     if side.closed:
         return "spaced", f"a closed vocabulary: {side.distinct_words:,} words between spaces, and no new ones"
-    if side.single > 0.9 and side.mean_characters < 40:
+    if side.single > 0.9 and side.mean_characters < 40 and side.unspaced < 0.5:
         return "character", f"single words, {side.distinct_characters} characters: they are spelt"
     return "bpe", f"open text: {100 * side.new_words:.1f} % of words are new in another half of it"
 
 
 def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None) -> Choices:
     source, target = found.source, found.target
-    (source_kind, source_why), (target_kind, target_why) = side_kind(source), side_kind(target)
+    kinds = (source_kind, _), (target_kind, _) = side_kind(source), side_kind(target)
     symbols = "bpe" not in (source_kind, target_kind)
     size = found.words if not symbols else _tokens(source, source_kind, found) + _tokens(target, target_kind, found)
-    gpu = machine.gpu is not None
-    if found.rule:
-        recipes = [FEW_RULES, RULES, MANY_RULES]
-    elif symbols:
-        recipes = [SYMBOLS] if gpu else [FEW_SYMBOLS_ON_CPU, SYMBOLS_ON_CPU]
-    else:
-        recipes = (
-            [FEW_CAPTIONS, CAPTIONS, SENTENCES, MESSAGES]
-            if gpu
-            else [FEW_CAPTIONS_ON_CPU, CAPTIONS_ON_CPU, SENTENCES_ON_CPU, MESSAGES_ON_CPU]
-        )
-    chosen, origin = between(recipes, size, "tokens" if symbols else "words")
-    often = {} if gpu or found.rule else _dropped(chosen, size, machine.minutes)
-    decisions: list[Decision] = []
-    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
+    chosen, origin = between(_recipes(found, machine, symbols), size, "tokens" if symbols else "words")
     longest = _longest(found, 0, source_kind), _longest(found, 1, target_kind)
+    reach = min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
+    decide, facts = Decisions(), [_described(found)]
     if not found.valid_rows:
         share = held_out_share(found.rows)
         why = f"no validation pairs were given: some {share * found.sources:,.0f} sources, with all their targets"
         decide("data.held_out", share, why)
     if found.swaps:
-        why = f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too"
+        why = (
+            f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too, "
+            f"which may make it one that is held out"
+        )
         decide("data.swaps", max(2, min(SWAPS, MOST_SWAPPED // found.rows)), why)
-    reach = min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
     if base is None:
+        words = f"{max(found.most_words):,} words"
         decide(
             "data.max_len",
             reach,
-            f"room for the longest text, which has {max(found.most_words):,} words: none is left out"
+            f"room for the longest text, which has {words}"
             if max(longest) <= reach
-            else f"the longest text has {max(found.most_words):,} words: those of more than {reach:,} tokens are left "
-            f"out, and counted; data.max_len asks for longer ones",
+            else f"the longest text has {words}: those of more than {reach:,} tokens are left out, and counted; "
+            f"data.max_len asks for longer ones",
         )
-        decisions += _tokenizer(found, source_kind, source_why, target_kind, target_why, chosen)
-        joint = next(one.value for one in decisions if one.name == "tokenizer.joint")
-        decide("model.name", "transformer", "reads and writes texts of any kind")
-        for name, value in chosen.items():
-            if name in often:
-                decide(name, *often[name])
-            elif name.startswith("model."):
-                decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
-        width = chosen["model.width"]
-        heads = max(2, width // (64 if width >= 256 else 32))
-        decide("model.heads", heads, f"each {width // heads} wide")
-        decide(
-            "model.share",
-            "all" if joint else "output",
-            "one table, as there is one vocabulary"
-            if joint
-            else "one table for what is read of the target and what is written of it",
-        )
-        if found.rule:
-            why = "rotary positions that turn this fast tell apart distances in texts as long as these"
-            decide("model.rotary_base", 100.0 * reach / 64, why)
-        decide("model.max_len", max(reach, 128), "room for the longest text")
+        _vocabularies(decide, found, kinds, chosen)
+        more = {} if machine.gpu or found.rule else _dropped(chosen, size, machine.minutes)
+        _model(decide, chosen, more, origin, reach, rule=found.rule)
+    elif (reads := int(base.get("data", {}).get("max_len", reach))) < max(longest):
+        facts.append(f"pairs of more than the {reads:,} tokens that the run to start from reads are left out")
+    _training(decide, chosen, origin, sum(min(length, reach) for length in longest) + 8, fresh=base is None)
+    _usual(decide, machine, exact=target.closed, rule=found.rule)
+    return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=_epochs(size))
+
+
+def _described(found: PairStatistics) -> str:
+    """What the pairs are like, in a line."""
+    rule = "; one target for each source, both in closed notations: a rule" * found.rule
+    return (
+        f"{found.rows:,} pairs, {found.source.mean_words:.1f} words in and {found.target.mean_words:.1f} out; at most "
+        f"{found.most_words[0]:,} and {found.most_words[1]:,}{rule}"
+    )
+
+
+def _recipes(found: PairStatistics, machine: Machine, symbols: bool) -> list[Recipe]:
+    """Those for data of this kind on such a machine."""
+    if found.rule:
+        return [FEW_RULES, RULES, MANY_RULES]
+    if symbols:
+        return [SYMBOLS] if machine.gpu else [FEW_SYMBOLS_ON_CPU, SYMBOLS_ON_CPU]
+    if machine.gpu:
+        return [FEW_CAPTIONS, CAPTIONS, SENTENCES, MESSAGES]
+    return [FEW_CAPTIONS_ON_CPU, CAPTIONS_ON_CPU, SENTENCES_ON_CPU, MESSAGES_ON_CPU]
+
+
+def _model(
+    decide: Decisions,
+    chosen: JsonObject,
+    more: Mapping[str, tuple[float, str]],
+    origin: str,
+    reach: int,
+    *,
+    rule: bool,
+) -> None:
+    """A model from nothing."""
+    decide("model.name", "transformer", "reads and writes texts of any kind")
+    for name, value in chosen.items():
+        if name in more:
+            decide(name, *more[name])
+        elif name.startswith("model."):
+            decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
+    width = chosen["model.width"]
+    heads = max(2, width // (64 if width >= 256 else 32))
+    decide("model.heads", heads, f"each {width // heads} wide")
+    joint = next(one.value for one in decide.made if one.name == "tokenizer.joint")
+    decide(
+        "model.share",
+        "all" if joint else "output",
+        "one table, as there is one vocabulary"
+        if joint
+        else "one table for what is read of the target and what is written of it",
+    )
+    if rule:
+        why = "rotary positions that turn this fast tell apart distances in texts as long as these"
+        decide("model.rotary_base", 100.0 * reach / 64, why)
+    decide("model.max_len", max(reach, 128), "room for the longest text")
+
+
+def _training(decide: Decisions, chosen: JsonObject, origin: str, room: int, *, fresh: bool) -> None:
+    """How a model is trained, from nothing or from another run, in batches with room for one pair at the least."""
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
-    if base is not None:
-        train["train.learning_rate"] = 3e-4
-        train |= {"train.optimizer": "adamw", "train.schedule": "linear", "train.warmup_share": 0.05}
-        origin = "a tenth of the rate to start from another run with, so that what it learnt stays"
-    room = sum(min(length, reach) for length in longest) + 8
+    why = {name: f"{WHY.get(name, 'goes with the optimiser')}; {origin}" for name in train}
+    if not fresh:
+        kept = "so that what the run to start from learnt stays"
+        started = {"train.optimizer": "adamw", "train.learning_rate": 3e-4, "train.schedule": "linear"}
+        train |= {**started, "train.warmup_share": 0.05}
+        why |= {**dict.fromkeys((*started, "train.warmup_share"), f"small steps, {kept}")}
     if train["train.batch_tokens"] < room:
-        train["train.batch_tokens"] = room
+        train["train.batch_tokens"], why["train.batch_tokens"] = room, "room for the longest pair"
     for name, value in train.items():
-        decide(name, value, f"{WHY.get(name, 'goes with the optimiser')}; {origin}")
-    decisions += _usual(machine, exact=target.closed, rule=found.rule)
-    words = f"{found.rows:,} pairs, {source.mean_words:.1f} words in and {target.mean_words:.1f} out"
-    most = f"at most {found.most_words[0]:,} and {found.most_words[1]:,}"
-    most += "; one target for each source, both in closed notations: a rule" * found.rule
-    return Choices(decisions=tuple(decisions), facts=(words, most), most_epochs=_epochs(size))
+        decide(name, value, why[name])
 
 
 def _dropped(chosen: JsonObject, size: int, minutes: float) -> dict[str, tuple[float, str]]:
@@ -350,8 +392,11 @@ def _dropped(chosen: JsonObject, size: int, minutes: float) -> dict[str, tuple[f
     dropout = min(0.4, 0.05 * round(2 * math.log2(max(1.0, times / OFTEN))))
     if dropout <= chosen["model.dropout"]:
         return {}
-    why = f"{minutes:g} minutes read pairs of this size some {times:.0f} times: a tenth for each doubling beyond"
-    return {"model.dropout": (round(dropout, 2), f"{why} {OFTEN:g} times, as measured on Multi30k and CMUdict")}
+    why = (
+        f"some {times:.0f} epochs fit into {minutes:g} minutes: 0.1 more for each doubling beyond {OFTEN:g}, as "
+        f"measured on Multi30k and CMUdict"
+    )
+    return {"model.dropout": (round(dropout, 2), why)}
 
 
 def _epochs(size: int) -> float:
@@ -368,8 +413,12 @@ def _longest(found: PairStatistics, side: int, kind: Kind) -> int:
     """Tokens of the longest text at the most, about; the pairs themselves will tell."""
     if kind == "character":
         return found.most_characters[side] + 2
-    words = found.most_words[side]
-    return words + 2 if kind == "spaced" else max(2 * words, found.most_characters[side] // 2) + 4
+    words, statistics = found.most_words[side], (found.source, found.target)[side]
+    if kind == "spaced":
+        return words + 2
+    # Pieces are of bytes, of which a Latin letter has one, most others two, and those of unspaced scripts three.
+    per_character = 0.5 if statistics.script == "Latin" else 1.5 if statistics.unspaced > 0.5 else 1.0
+    return max(2 * words, math.ceil(per_character * found.most_characters[side])) + 4
 
 
 def _entries(side: SideStatistics, kind: Kind) -> int:
@@ -378,91 +427,74 @@ def _entries(side: SideStatistics, kind: Kind) -> int:
     return len(SPECIALS) + (letters if kind == "character" else side.distinct_words)
 
 
-def _tokenizer(
-    found: PairStatistics, source: Kind, source_why: str, target: Kind, target_why: str, chosen: JsonObject
-) -> list[Decision]:
+def _vocabularies(
+    decide: Decisions, found: PairStatistics, kinds: tuple[tuple[Kind, str], tuple[Kind, str]], chosen: JsonObject
+) -> None:
     """One vocabulary where both sides are cut alike and share their letters or words, else one for each."""
-    size = Decision("tokenizer.vocab_size", chosen["tokenizer.vocab_size"], WHY["tokenizer.vocab_size"])
-    if "bpe" in (source, target):
-        text = found.source if source == "bpe" else found.target
-        most = max(500, 500 * round(text.words / max(1, text.texts) * found.rows / 20 / 500))
-        if size.value > most:
-            size = Decision("tokenizer.vocab_size", most, "so little text has no more pieces worth having")
+    (source, source_why), (target, target_why) = kinds
+    size, why = _vocabulary_size(found, source, target, chosen["tokenizer.vocab_size"])
     if source != target:
-        why = "the sides are cut differently"
-        if "bpe" in (source, target):  # one limit for both, which must not leave out words or characters of the other
-            whole, kind, name = (
-                (found.target, target, "target") if source == "bpe" else (found.source, source, "source")
-            )
-            needed = _entries(whole, kind)
-            size = Decision(
-                size.name,
-                max(size.value, needed),
-                f"{size.why}; the limit of each side: the {name}s have {needed:,} entries at the most",
-            )
-        return [
-            Decision("tokenizer.source_kind", source, source_why),
-            Decision("tokenizer.target_kind", target, target_why),
-            size,
-            Decision("tokenizer.joint", False, why),
-        ]
+        decide("tokenizer.source_kind", source, source_why)
+        decide("tokenizer.target_kind", target, target_why)
+        decide("tokenizer.vocab_size", size, why)
+        decide("tokenizer.joint", False, "the sides are cut differently")
+        return
     shared = len(found.source.vocabulary.keys() & found.target.vocabulary.keys())
     if source == "bpe":
         joint = found.source.script == found.target.script
-        why = "both sides are in one script" if joint else "the sides are in different scripts"
+        joint_why = "both sides are in one script" if joint else "the sides are in different scripts"
     else:
         joint = shared > 0.5 * max(1, min(found.source.distinct_words, found.target.distinct_words))
-        why = f"{shared:,} words are on both sides"
-    return [
-        Decision("tokenizer.kind", source, f"{source_why}; {target_why}"),
-        size,
-        Decision("tokenizer.joint", joint, why),
-    ]
+        joint_why = f"{shared:,} words are on both sides"
+    decide("tokenizer.kind", source, f"{source_why}; {target_why}")
+    decide("tokenizer.vocab_size", size, why)
+    decide("tokenizer.joint", joint, joint_why)
 
 
-def _usual(machine: Machine, *, exact: bool, rule: bool) -> list[Decision]:
+def _vocabulary_size(found: PairStatistics, source: Kind, target: Kind, usual: int) -> tuple[int, str]:
+    """The limit of a vocabulary, which must not leave out words or characters of a side that is not cut into pieces."""
+    size, why = usual, WHY["tokenizer.vocab_size"]
+    if "bpe" in (source, target):
+        text = found.source if source == "bpe" else found.target
+        most = max(500, 500 * round(text.words / max(1, text.texts) * found.rows / 20 / 500))
+        if size > most:
+            size, why = most, "so little text has no more pieces worth having"
+    whole: dict[str, int] = {}
+    if source != "bpe":
+        whole["source"] = _entries(found.source, source)
+    if target != "bpe":
+        whole["target"] = _entries(found.target, target)
+    if "bpe" in (source, target) and whole:
+        (name, needed), *_ = whole.items()
+        return max(size, needed), f"{why}; the limit of each side: the {name}s have {needed:,} entries at the most"
+    if (needed := sum(whole.values())) > size:
+        return needed, f"all {'characters' if source == target == 'character' else 'entries'} of both sides"
+    return size, why
+
+
+def _usual(decide: Decisions, machine: Machine, *, exact: bool, rule: bool) -> None:
     """What does not hang on the data's size."""
     gpu = machine.gpu is not None
-    found = [
-        Decision("train.betas", [0.9, 0.98], "as in the recipes"),
-        Decision("train.epsilon", 1e-8, "as in the recipes"),
-        Decision("train.smoothing", 0.0, "targets follow from sources by a rule, of which a model can be sure")
-        if rule
-        else Decision("train.smoothing", 0.1, "a model that is never quite sure generalises better"),
-        Decision(
-            "train.ema",
-            0.99 if rule else 0.999 if gpu else 0.998,
-            "an average of the weights of the last updates is better than the last; of a rule of fewer, as it is still "
-            "being learnt when the rate falls",
-        ),
-        Decision("train.choose", "best", "the weights of the best validation are kept, not the last"),
-        Decision("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss"),
-        Decision(
-            "train.validate_sentences",
-            (1000 if exact else 300) if gpu else 200 if rule else 500 if exact else 100,
-            "enough to tell, where outputs are right or wrong the more; few enough not to take the time",
-        ),
-        Decision("train.keep", 1, "one checkpoint to resume from, beside the best"),
-        Decision(
-            "decode.beam", 1 if exact else 5, "an exact answer needs no search" if exact else "finds better outputs"
-        ),
-    ]
+    decide.usual(betas=[0.9, 0.98], epsilon=1e-8)
+    if rule:
+        decide("train.smoothing", 0.0, "targets follow from sources by a rule, of which a model can be sure")
+    else:
+        decide("train.smoothing", 0.1, "a model that is never quite sure generalises better")
+    decide(
+        "train.ema",
+        0.99 if rule else 0.999 if gpu else 0.998,
+        "an average of the weights of the last updates is better than the last; of a rule of fewer, as it is still "
+        "being learnt when the rate falls",
+    )
+    decide.keep_best()
+    decide("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss")
+    decide(
+        "train.validate_sentences",
+        (1000 if exact else 300) if gpu else 200 if rule else 500 if exact else 100,
+        "enough to tell, where outputs are right or wrong the more; few enough not to take the time",
+    )
+    decide("decode.beam", 1 if exact else 5, "an exact answer needs no search" if exact else "finds better outputs")
     if not exact:
-        found += [
-            Decision("decode.length_form", "power", "as in the recipes"),
-            Decision("decode.length_penalty", 1.0, "as in the recipes"),
-        ]
-    return found + compiling(machine, narrow=not rule)
-
-
-def compiling(machine: Machine, *, graphs: bool = True, blocks: bool = True, narrow: bool = True) -> list[Decision]:
-    """How a GPU is kept busy, with `narrow` numbers where it has them."""
-    if machine.gpu is None:
-        return []
-    precision = ("auto", "bfloat16 where the GPU has it") if narrow else ("float32", "as the recipe was measured")
-    found = [Decision("train.precision", *precision)]
-    if graphs:
-        found.append(Decision("train.cuda_graphs", True, "launching small kernels would take most of the time"))
-    if blocks and machine.compiles:
-        found.append(Decision("train.compile_blocks", True, "starts in seconds, and is faster after"))
-    return found
+        decide("decode.length_form", "power", "as in the recipes")
+        decide("decode.length_penalty", 1.0, "as in the recipes")
+    decide.compile(machine, narrow=not rule)

@@ -12,8 +12,7 @@ from regard.config import JsonObject
 from regard.data.images import ImageSource
 from regard.data.images.image_files import SUFFIXES, copied, parts_of
 from regard.data.inspection import Finding
-from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
-from regard.tasks.plans.pairs import compiling
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 
 LOOKED_AT = 200
 """Images that are opened to see their size and colours."""
@@ -124,8 +123,7 @@ def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -
 
 def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | None) -> Choices:
     gpu = machine.gpu is not None
-    decisions: list[Decision] = []
-    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
+    decide = Decisions()
     patch = next(size for size, most in ((2, 16), (4, 40), (8, 72), (16, 10_000)) if found.side <= most)
     size = min(224 if gpu else 96, found.side)
     size = max(patch, patch * round(size / patch))
@@ -171,18 +169,12 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         rate,
         "as in the recipes" if base is None else "a start from another run keeps what it knows",
     )
-    decide("train.optimizer", "adamw", "as in the recipes")
-    decide("train.schedule", "cosine", "as in the recipes")
-    decide("train.warmup_share", 0.05, "as in the recipes")
-    decide("train.floor", 0.01, "as in the recipes")
-    decide("train.betas", [0.9, 0.99], "as in the recipes")
-    decide("train.epsilon", 1e-8, "as in the recipes")
-    decide("train.weight_decay", 0.05, "as in the recipes")
+    decide.usual(optimizer="adamw", schedule="cosine", warmup_share=0.05, floor=0.01, betas=[0.9, 0.99])
+    decide.usual(epsilon=1e-8, weight_decay=0.05)
     decide("train.smoothing", 0.1, "a model that is never quite sure generalises better")
     decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
-    decide("train.choose", "best", "the weights of the best validation are kept, not the last")
     decide("train.select_by", "accuracy", "what the model is for")
-    decide("train.keep", 1, "one checkpoint to resume from, beside the best")
-    decisions += compiling(machine, blocks=False)
+    decide.keep_best()
+    decide.compile(machine, blocks=False)
     facts = (f"{found.count:,} images of {len(found.labels)} classes, {found.side} pixels wide",)
-    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=300.0 if few else 60.0)
+    return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=300.0 if few else 60.0)

@@ -1,5 +1,6 @@
 """Running text: what it is recognised by, and how a run that continues it is planned."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from regard.data.inspection import TextStatistics, inspect_text
 from regard.data.readers import SUFFIXES, Documents
 from regard.errors import DataError
 from regard.tasks.corpora import TextData
-from regard.tasks.planning import Choices, Decision, Machine, Recipe, Recognised, between
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import columns, plain, separated, tabular
-from regard.tasks.plans.pairs import compiling
+from regard.text.config import SPECIALS
 
 SPELT = 3_000_000
 """Characters below which text is read letter by letter: there is too little to learn many pieces from."""
@@ -112,23 +113,14 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
     gpu = machine.gpu is not None
     recipes = [PLAYS, ARTICLES] if gpu else [PLAYS_ON_CPU, ARTICLES_ON_CPU]
     chosen, origin = between(recipes, found.characters, "characters")
-    decisions: list[Decision] = []
-    decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
+    decide = Decisions()
     if not found.valid_lines:
         decide(
             "data.held_out", 0.1 if found.characters < SPELT else 0.02, "no validation text was given: the end of it"
         )
+    facts = [f"{found.documents:,} document{'s' * (found.documents != 1)}, {found.characters:,} characters"]
     if base is None:
-        if found.line.unknown:
-            decide("tokenizer.kind", "spaced", "the text has <unk> for rare words, so it is cut into words already")
-            decide("tokenizer.vocab_size", 50_000, "every word that it has")
-        elif found.characters < SPELT:
-            decide("tokenizer.kind", "character", f"{found.characters:,} characters are too few to learn pieces from")
-            decide("tokenizer.vocab_size", 4000, "every character that it has")
-        else:
-            size = min(32_000, max(2000, 1000 * round(found.characters / 1000 / 1000)))
-            decide("tokenizer.kind", "bpe", "much text: pieces of words, each learnt often enough")
-            decide("tokenizer.vocab_size", size, "one piece for each thousand characters, about")
+        _tokenizer(decide, found)
         decide("model.name", "gpt", "predicts each token from those before it")
         for name, value in chosen.items():
             if name.startswith(("model.", "data.")):
@@ -140,24 +132,36 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
         decide("model.bias", False, "not needed")
         decide("model.max_len", chosen["data.max_len"], "the window")
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
+    why = {name: f"{WHY.get(name, 'goes with the width')}; {origin}" for name in train}
     if base is not None:
-        train |= {"train.optimizer": "adamw", "train.learning_rate": 2e-4}
-        origin = "a fraction of the rate to start from another run with"
+        started = {"train.optimizer": "adamw", "train.learning_rate": 2e-4}
+        train |= started
+        why |= dict.fromkeys(started, "small steps, so that what the run to start from learnt stays")
     for name, value in train.items():
-        decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
+        decide(name, value, why[name])
     decide("train.schedule", "cosine", "the rate falls to a tenth by the end of the budget")
-    decide("train.warmup_share", 0.05, "as in the recipes")
-    decide("train.floor", 0.1 if gpu else 0.05, "as in the recipes")
-    decide("train.betas", [0.9, 0.99], "as in the recipes")
-    decide("train.epsilon", 1e-8, "as in the recipes")
+    decide.usual(warmup_share=0.05, floor=0.1 if gpu else 0.05, betas=[0.9, 0.99], epsilon=1e-8)
     decide("train.smoothing", 0.0, "what is measured is the likelihood itself")
     if gpu:
         decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
-    decide("train.choose", "best", "the weights of the best validation are kept, not the last")
-    decide("train.keep", 1, "one checkpoint to resume from, beside the best")
+    decide.keep_best()
     decide("decode.temperature", 0.8, "lively, and still sense")
     decide("decode.top_k", 40, "nothing too unlikely")
-    decisions += compiling(machine, blocks=False)
-    documents = f"{found.documents:,} document" + "s" * (found.documents != 1)
-    facts = (f"{documents}, {found.characters:,} characters",)
-    return Choices(decisions=tuple(decisions), facts=facts, most_epochs=36.0 if found.characters < 5_000_000 else 24.0)
+    decide.compile(machine, blocks=False)
+    most = 36.0 if found.characters < 5_000_000 else 24.0
+    return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=most)
+
+
+def _tokenizer(decide: Decisions, found: TextStatistics) -> None:
+    """How the text is cut, by how much there is of it."""
+    if found.line.unknown:
+        decide("tokenizer.kind", "spaced", "the text has <unk> for rare words, so it is cut into words already")
+        decide("tokenizer.vocab_size", 50_000, "every word that it has")
+    elif found.characters < SPELT:
+        letters = len(SPECIALS) + math.ceil(1.25 * found.line.distinct_characters)  # a sample may lack rare ones
+        decide("tokenizer.kind", "character", f"{found.characters:,} characters are too few to learn pieces from")
+        decide("tokenizer.vocab_size", max(4000, letters), "every character that it has")
+    else:
+        size = min(32_000, max(2000, 1000 * round(found.characters / 1000 / 1000)))
+        decide("tokenizer.kind", "bpe", "much text: pieces of words, each learnt often enough")
+        decide("tokenizer.vocab_size", size, "one piece for each thousand characters, about")
