@@ -30,6 +30,9 @@ from regard.training.config import TrainConfig
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 """What a training may take where nothing is said."""
 
+MEASURED_CORES, MEASURED_GPUS = (2, 3, 4), ("H100", "H200", "B100", "B200")
+"""Machines about as fast as those that recipes were measured on."""
+
 PLAN = "plan.md"
 
 COLUMNS = {
@@ -89,6 +92,13 @@ class Machine:
 
     def __str__(self) -> str:
         return self.gpu or f"{self.cores} CPU core" + "s" * (self.cores != 1)
+
+    @property
+    def unlike(self) -> str:
+        """In brackets, what recipes were measured on, where this machine is much slower or faster."""
+        if self.gpu is None:
+            return "" if self.cores in MEASURED_CORES else " (recipes were measured on 2)"
+        return "" if any(name in self.gpu for name in MEASURED_GPUS) else " (recipes were measured on one H200)"
 
 
 def this_machine(device: str = "auto") -> Machine:
@@ -252,7 +262,8 @@ class Plan:
         kinds = f", {tokenizer.kinds[0]} to {tokenizer.kinds[1]} tokens" if config.kind.sides == 2 else ""
         kinds = kinds or (f", {tokenizer.kind} tokens" if config.kind.has_tokenizer else "")
         said.append(
-            f"plan: {config.task}{kinds}; {shape}; on {self.machine}, {self.budget()}; the reasons are in {PLAN}"
+            f"plan: {config.task}{kinds}; {shape}; on {self.machine}{self.machine.unlike}, {self.budget()}; "
+            f"the reasons are in {PLAN}"
         )
         return said
 
@@ -281,7 +292,8 @@ class Plan:
         )
         notes = "\n".join(f"- **{finding.kind}**: {finding.line}" for finding in self.findings) or "Nothing was found."
         facts = "\n".join(f"- {fact}" for fact in self.facts)
-        head = f"{self.recognised[0].upper()}{self.recognised[1:]}. Machine: {self.machine}. Budget: {self.budget()}."
+        machine = f"{self.machine}{self.machine.unlike}"
+        head = f"{self.recognised[0].upper()}{self.recognised[1:]}. Machine: {machine}. Budget: {self.budget()}."
         return (
             f"# How this run was planned\n\n{head}\n\n## The data\n\n{facts}\n\n## What may be wrong with it\n\n{notes}"
             f"\n\n## Decisions\n\nEach can be given otherwise with `--set NAME=VALUE`.\n\n| setting | value | why |\n"

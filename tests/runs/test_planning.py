@@ -1364,3 +1364,18 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(files, tmp_path, capsys, m
     assert [*tmp_path.iterdir()] == []
     assert main(["train", "--preset", "tiny", "--dry-run"]) == 2
     assert "`regard presets NAME --all`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (Machine(cores=2), "on 2 CPU cores, 10"),
+        (Machine(cores=16), "on 16 CPU cores (recipes were measured on 2), 10"),
+        (Machine(gpu="NVIDIA H200"), "on NVIDIA H200, 5"),
+        (Machine(gpu="NVIDIA GeForce GTX 1650"), "on NVIDIA GeForce GTX 1650 (recipes were measured on one H200), 5"),
+    ],
+)
+def test_a_machine_unlike_those_of_the_recipes_is_said(files, machine, said):
+    plan = planned(files, "pairs.tsv", machine=machine)
+    assert said in plan.lines()[-1]
+    assert said.split(" (")[0].removeprefix("on ").split(",")[0] in plan.page()
