@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -356,7 +356,7 @@ def plan(
         files["train"] = parts.names("train")
     name, found = _recognised(files["train"], given.get("task"), section)
     if parts is not None:
-        parts = parts.with_columns([key for key in found.data.values() if isinstance(key, str | int)])
+        parts = parts.with_columns(found.data)
         files |= {part: parts.names(part) for part in ("valid", "test")}
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
@@ -380,7 +380,7 @@ def plan(
         machine=machine,
         recognised=f"task {name}: {found.why}",
         facts=(*_files_read(files["train"], parts), *chosen.facts),
-        findings=(*_passed_over(parts), *statistics.findings),
+        findings=(*_of_parts(parts), *statistics.findings),
         decisions=(Decision("task", name, found.why), *chosen.decisions),
         minutes=machine.minutes if timed else None,
         most_epochs=chosen.most_epochs,
@@ -404,13 +404,23 @@ def _files_read(train: Sequence[str], parts: Parts | None) -> tuple[str, ...]:
     return (f"{listed(inside)} to train on",) if inside else ()
 
 
-def _passed_over(parts: Parts | None) -> tuple[Finding, ...]:
-    if parts is None or not parts.passed_over:
-        return ()
-    line = (
-        f"of {parts.folder} these are not read: {', '.join(parts.passed_over)}; --data, --valid and --test name files"
-    )
-    return (Finding("files passed over", line),)
+def _of_parts(parts: Parts | None) -> Iterator[Finding]:
+    """What should be known of a folder whose files were told by their names."""
+    if parts is None:
+        return
+    if parts.aligned:
+        one, other = (file.name for file in parts.files["train"])
+        yield Finding(
+            "direction",
+            f"the files of a pair are taken in the order of their names: {one} is read and {other} is written; to turn "
+            f"it round give --data {other} --data {one}, and --valid and --test likewise",
+        )
+    if parts.passed_over:
+        yield Finding(
+            "files passed over",
+            f"of {parts.folder} these are not read: {', '.join(parts.passed_over)}; --data, --valid and --test name "
+            f"files",
+        )
 
 
 def _of_model(chosen: Choices, asked: str | None) -> Choices:

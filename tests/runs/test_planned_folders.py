@@ -82,7 +82,7 @@ FOLDERS = {
         },
         "classification",
         {"train": ["train.csv"], "valid": ["valid.csv"], "test": []},
-        "sample_submission.csv, test.csv (it has no column label)",
+        "sample_submission.csv, test.csv (it has no 'label')",
     ),
     "running text": (
         {"wiki.train.txt": ENGLISH[:400], "wiki.valid.txt": ENGLISH[400:450], "wiki.test.txt": ENGLISH[450:500]},
@@ -114,7 +114,9 @@ def test_files_of_a_folder_are_used_as_their_names_say(tmp_path, kind):
     assert "to train on" in plan.facts[0]
     assert ("for validation" in plan.facts[0]) == bool(expected["valid"])
     said = [finding.line for finding in plan.findings if finding.kind == "files passed over"]
-    assert [line.split("not read: ")[1].split("; --data")[0] for line in said] == ([passed_over] if passed_over else [])
+    assert [line.split("not read: ")[1].split("; --data, ")[0] for line in said] == (
+        [passed_over] if passed_over else []
+    )
 
 
 def test_a_folder_of_parts_trains_and_is_evaluated_on_its_test_part(tmp_path):
@@ -125,6 +127,21 @@ def test_a_folder_of_parts_trains_and_is_evaluated_on_its_test_part(tmp_path):
     assert any("train.tsv to train on; dev.tsv for validation; test.tsv for testing" in line for line in told.lines)
     assert run.config.data.held_out == 0
     assert regard.evaluate(run, beam=1)["sentences"] == 50
+
+
+def test_line_aligned_files_of_a_folder_say_which_way_they_are_read(tmp_path):
+    files, *_ = FOLDERS["line-aligned"]
+    write(tmp_path, files)
+    plan = regard.plan(tmp_path, machine=CPU)
+    assert plan.facts[0].startswith("train.en to train.fr to train on; val.en to val.fr for validation")
+    said = next(finding.line for finding in plan.findings if finding.kind == "direction")
+    assert "to turn it round give --data train.fr --data train.en" in said
+
+
+def test_tables_whose_text_has_another_name_are_read_as_they_are_elsewhere(tmp_path):
+    files = {"train.csv": labelled(0, 400, ["sentence,label"]), "dev.csv": labelled(400, 450, ["content,label"])}
+    write(tmp_path, files)
+    assert regard.plan(tmp_path, machine=CPU).config.data.valid == (str(tmp_path / "dev.csv"),)
 
 
 @pytest.mark.parametrize(

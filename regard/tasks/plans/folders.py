@@ -6,15 +6,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from regard.data.file_names import inner_suffix
-from regard.data.formats import COMPRESSED
+from regard.data.formats import COMPRESSED, Columns, first_layout, format_of
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.shards import TABLES
+from regard.errors import DataError
 from regard.tasks.plans.columns import ARRAYS, all_columns
 
 PARTS = {"train": ("train", "training"), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
 """What files and folders of a part are called, beside digits and other words: `train-00000-of-00002.parquet`."""
+
+RECORDS = ("jsonl", "parquet")
 
 _ABOUT = re.compile(r"(readme|licen[cs]e|citation|changelog)\b.*|dataset_infos?\.json|state\.json", re.IGNORECASE)
 """Files that are about data, and none themselves."""
@@ -27,6 +31,8 @@ class Parts:
     folder: Path
     files: Mapping[str, tuple[Path, ...]]
     passed_over: tuple[str, ...] = ()
+    aligned: bool = False
+    """Whether the two files of each part are line-aligned, in the order of their names."""
 
     def names(self, part: str) -> tuple[str, ...]:
         return tuple(map(str, self.files.get(part, ())))
@@ -35,16 +41,21 @@ class Parts:
     def line(self) -> str:
         """Which files are for what."""
         uses = {"train": "to train on", "valid": "for validation", "test": "for testing"}
-        return "; ".join(f"{listed(self.files[part])} {use}" for part, use in uses.items() if self.files.get(part))
+        said = {
+            part: listed(self.files[part], " to " if self.aligned else ", ") for part in uses if self.files.get(part)
+        }
+        return "; ".join(f"{names} {uses[part]}" for part, names in said.items())
 
-    def with_columns(self, keys: Sequence[str | int]) -> "Parts":
-        """Without tables for validation or testing that lack one of these columns, as those of a contest do."""
+    def with_columns(self, data: Mapping[str, Any]) -> "Parts":
+        """Without tables for validation or testing that cannot be read by these settings, as those of a contest, which
+        have no labels."""
+        keys = {f"data.{name}": key for name, key in data.items() if isinstance(key, str | int)}
         kept, left = dict(self.files), list(self.passed_over)
         for part in ("valid", "test"):
             for file in self.files.get(part, ()):
                 if file.is_file() and inner_suffix(file) in TABLES and (missing := _missing(file, keys)):
                     kept.pop(part, None)
-                    left.append(f"{file.name} (it has no {missing})")
+                    left.append(f"{file.name} ({missing})")
         return replace(self, files=kept, passed_over=tuple(left))
 
 
@@ -60,11 +71,13 @@ def parts_in(folder: Path) -> Parts | None:
             found[part].append(entry)
     if "train" not in found:
         return None
-    chosen = _alike(found)
+    two = _two_kinds(found["train"])
+    chosen = {part: _two(files, two) for part, files in found.items()} if two else _alike(found)
+    chosen = {part: files for part, files in chosen.items() if files}
     if len(chosen) < 2:
         return None
     read = {file for files in chosen.values() for file in files}
-    return Parts(folder, chosen, tuple(entry.name for entry in entries if entry not in read))
+    return Parts(folder, chosen, tuple(entry.name for entry in entries if entry not in read), aligned=bool(two))
 
 
 def tables_in(folder: Path) -> list[Path]:
@@ -87,23 +100,25 @@ def _of_texts(entry: Path) -> bool:
     return bool(files) and not any(file.is_dir() or inner_suffix(file) in (*IMAGES, *ARRAYS) for file in files)
 
 
+def _two_kinds(train: Sequence[Path]) -> tuple[str, ...]:
+    """The endings of two files that differ in these alone, as line-aligned ones do."""
+    kinds = tuple(sorted({inner_suffix(file) for file in train}))
+    aligned = len(kinds) == len(train) == 2 and len({_stem(file) for file in train}) == 1
+    others = {*TABLES, ".txt", ".md", ".json"}
+    return kinds if aligned and all(file.is_file() for file in train) and not others & {*kinds} else ()
+
+
 def _alike(found: Mapping[str, Sequence[Path]]) -> dict[str, tuple[Path, ...]]:
-    """Of each part what is of the kind that is trained on: folders, tables, two line-aligned files, or texts."""
+    """Of each part what is of the kind that is trained on: folders, tables or texts."""
     train = found["train"]
     if all(entry.is_dir() for entry in train):
         return {part: tuple(one for one in entries if one.is_dir()) for part, entries in found.items()}
-    train = [entry for entry in train if entry.is_file()]
-    kinds = sorted({inner_suffix(file) for file in train})
-    aligned = len(kinds) == len(train) == 2 and len({_stem(file) for file in train}) == 1
-    if aligned and not {*kinds} & {*TABLES, ".txt", ".md", ".json"}:
-        chosen = {part: _two(entries, kinds) for part, entries in found.items()}
-    else:
-        kind = next((one for one in TABLES if one in kinds), inner_suffix(train[0]))
-        chosen = {
-            part: tuple(one for one in entries if one.is_file() and inner_suffix(one) == kind)
-            for part, entries in found.items()
-        }
-    return {part: files for part, files in chosen.items() if files}
+    kinds = [inner_suffix(entry) for entry in train if entry.is_file()]
+    kind = next((one for one in TABLES if one in kinds), kinds[0])
+    return {
+        part: tuple(one for one in entries if one.is_file() and inner_suffix(one) == kind)
+        for part, entries in found.items()
+    }
 
 
 def _two(entries: Sequence[Path], kinds: Sequence[str]) -> tuple[Path, ...]:
@@ -118,14 +133,23 @@ def _stem(file: Path) -> str:
     return Path(file.stem).stem if file.suffix.lower() in COMPRESSED else file.stem
 
 
-def _missing(file: Path, keys: Sequence[str | int]) -> str:
-    """Which of these columns a table lacks."""
-    found, _ = all_columns(file)
-    known = {column.key for column in found} | {*range(1, len(found) + 1)}
-    return ", ".join(f"column {key}" for key in keys if key not in known)
+def _missing(file: Path, keys: Mapping[str, str | int]) -> str:
+    """What is wrong with a table that has not the columns that settings name, as its reader has it."""
+    format, known = format_of(file), [column.name for column in all_columns(file)[0]]
+    strict = {"data.label"} if format in ("tsv", "csv") and any(known) else {*keys} if format in RECORDS else set()
+    if lacks := [
+        f"'{key}'" for name, key in keys.items() if name in strict and isinstance(key, str) and key not in known
+    ]:
+        return f"it has no {', '.join(lacks)}"
+    if format in ("tsv", "csv") and keys:
+        try:  # a text may be called otherwise
+            first_layout(file, format, Columns(tuple(keys.values()), tuple(keys)))
+        except DataError:
+            return f"its columns are others: {', '.join(filter(None, known)) or len(known)}"
+    return ""
 
 
-def listed(files: Sequence[Path]) -> str:
+def listed(files: Sequence[Path], mark: str = ", ") -> str:
     """The first names, and how many more."""
     names = [file.name for file in files]
-    return ", ".join(names[:3]) + f" and {len(names) - 3:,} more" * (len(names) > 3)
+    return mark.join(names[:3]) + f" and {len(names) - 3:,} more" * (len(names) > 3)

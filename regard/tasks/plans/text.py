@@ -89,7 +89,9 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
         texts = sum(suffix in SUFFIXES for suffix in inside)
         if texts and texts > sum(suffix in IMAGES for suffix in inside):
             others = f"; other files, which are passed over: {len(inside) - texts:,}" * (len(inside) > texts)
-            return Recognised(certainty=0.6, why=f"a folder of {texts:,} texts, to be continued{others}")
+            return Recognised(
+                certainty=0.6, why=f"a folder of {texts:,} text{'s' * (texts != 1)}, to be continued{others}"
+            )
         return None
     if all(map(tabular, files)):
         found, seen = columns(files[0])
