@@ -152,9 +152,9 @@ class Decisions:
         precision = ("auto", "bfloat16 where the GPU has it") if narrow else ("float32", "as the recipe was measured")
         self("train.precision", *precision)
         if graphs:
-            self("train.cuda_graphs", True, "launching small kernels would take most of the time")
+            self("train.cuda_graphs", True, "launching small kernels one by one would take most of the time")
         if blocks and machine.compiles:
-            self("train.compile_blocks", True, "starts in seconds, and is faster after")
+            self("train.compile_blocks", True, "compiles in seconds and is faster afterwards")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -441,7 +441,7 @@ def _of_machine(chosen: Choices, machine: Machine, asked: str | None) -> Choices
     optimizer = asked or next((one.value for one in chosen.decisions if one.name == "train.optimizer"), None)
     if optimizer != "muon" or machine.gpu is not None or not machine.bfloat16:
         return chosen
-    why = "this CPU multiplies it five times as fast as float32, and the direction of an update needs no more digits"
+    why = "this CPU multiplies bfloat16 five times as fast as float32, and an update needs no more precision"
     return replace(chosen, decisions=(*chosen.decisions, Decision("train.muon_precision", "bfloat16", why)))
 
 

@@ -167,7 +167,7 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
     decide.usual(optimizer="adamw", schedule="linear", betas=[0.9, 0.999], epsilon=1e-6, weight_decay=0.01)
     decide.usual(smoothing=0.0)
     marked = head == "spans" or (head == "tags" and "tags" not in found.labels)
-    decide("train.select_by", "f1" if marked else "accuracy", "what the model is for, not its loss")
+    decide("train.select_by", "f1" if marked else "accuracy", "the score that matters, rather than the loss")
     decide.keep_best()
     first = ", ".join(f"{name} {count:,}" for name, count in [*found.labels.items()][:6])
     classes = f": {first}" if head == "classes" else ""
@@ -180,7 +180,7 @@ def _held_out(decide: Decisions, found: LabelledStatistics) -> None:
     why = f"no validation texts were given: some {share * found.rows:,.0f}, each with its copies"
     decide("data.held_out", share, why)
     if SHARED <= found.first_texts < 0.99 * found.rows:
-        why = f"{found.rows:,} rows are about {found.first_texts:,} texts: all about one are on one side"
+        why = f"{found.rows:,} rows have {found.first_texts:,} first texts: all rows of one text are on one side"
         decide("data.held_out_by", "text", why)
 
 
@@ -196,7 +196,7 @@ def _lengths(decide: Decisions, found: LabelledStatistics, head: str, most: int,
         why += f": of those of more than {length} tokens only the beginning is read, and they are counted"
     decide("data.max_len", length, why)
     if head == "classes":
-        decide("data.overlong", "truncate", "the beginning of a long text tells its class, too")
+        decide("data.overlong", "truncate", "the beginning of a long text tells its class too")
 
 
 def _from_nothing(decide: Decisions, found: LabelledStatistics, head: str, recipe: Recipe) -> float:
@@ -207,19 +207,21 @@ def _from_nothing(decide: Decisions, found: LabelledStatistics, head: str, recip
     size = min(chosen["tokenizer.vocab_size"], max(500, 500 * round(found.words / 20 / 500)))
     # A piece that begins a word and one inside a word are two entries, of which a sample may lack rare ones.
     letters = len(SPECIALS) + 1 + math.ceil(2.5 * found.text.distinct_characters)
-    decide("tokenizer.kind", "wordpiece", "open text, in which pieces of words are told apart")
+    decide("tokenizer.kind", "wordpiece", "open text, cut into pieces of words")
     decide(
         "tokenizer.vocab_size",
         max(size, letters),
-        "from how much text there is" if size >= letters else "every character, at the beginning of a word and inside",
+        "by the amount of text" if size >= letters else "every character, at the beginning of a word and inside",
     )
     cased = found.text.upper > 0.02 and head == "tags"
-    decide("tokenizer.lowercase", not cased, "capitals tell names" if cased else "case says little about a class")
-    decide("model.name", "bert", "reads a text as a whole")
-    decide("model.head", head, "what the labels are of")
+    decide(
+        "tokenizer.lowercase", not cased, "capital letters mark names" if cased else "case says little about a class"
+    )
+    decide("model.name", "bert", "an encoder, which reads a text in both directions")
+    decide("model.head", head, "what the labels belong to")
     for name, value in chosen.items():
         if name.startswith("model."):
-            decide(name, value, f"from how much text there is; {origin}")
+            decide(name, value, f"by the amount of text; {origin}")
     heads = max(2, chosen["model.width"] // 64)
     decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
     decide("model.max_len", 256 if head != "spans" else 512, "room for the longest text")
@@ -227,7 +229,7 @@ def _from_nothing(decide: Decisions, found: LabelledStatistics, head: str, recip
         if name.startswith("train."):
             decide(name, value, f"goes with the width; {origin}")
     decide.usual(warmup_share=0.1)
-    decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+    decide("train.ema", 0.998, "a moving average of the weights is better than the last weights")
     return round(min(30.0, max(3.0, 3 * math.sqrt(recipe.size / max(1, found.words)))), 1)
 
 
@@ -235,10 +237,14 @@ def _from_encoder(decide: Decisions, found: LabelledStatistics, head: str, *, gp
     """Fine-tuning of a trained encoder, and how often the data may be read."""
     tuned = "as measured on SST-2 from MiniLM (preset bert-tune)"
     decide("model.name", "bert", "that of the run it starts from")
-    decide("model.head", head, "what the labels are of")
+    decide("model.head", head, "what the labels belong to")
     decide("train.learning_rate", 1.5e-4, tuned)
-    decide("train.layer_decay", 0.7, f"lower layers keep what they know; {tuned}")
+    decide("train.layer_decay", 0.7, f"lower layers learn more slowly and keep what they know; {tuned}")
     decide("train.warmup_share", 0.02, tuned)
     decide("train.batch_tokens", 512, tuned)
-    decide("train.r_drop", 2.0 if gpu and head == "classes" else 0.0, f"two passes that must agree; {tuned}")
+    decide(
+        "train.r_drop",
+        2.0 if gpu and head == "classes" else 0.0,
+        f"two passes with different dropout must agree (R-Drop); {tuned}",
+    )
     return round(min(20.0, max(3.0, 3 * math.sqrt(FEW_TUNED / max(1, found.rows)))), 1)

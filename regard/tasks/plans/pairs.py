@@ -195,16 +195,16 @@ minute with the recipes' models, in tokens of both sides, and how many of these 
 """
 
 WHY = {
-    "tokenizer.vocab_size": "from how much text there is",
-    "model.width": "from how many words there are to learn from, and what the machine can train in the time",
-    "model.norm_first": "norms after sublayers generalise better where data is little; before them train more surely",
-    "model.qk_norm": "keeps attention scores from growing, which helped on little data",
-    "model.positions": "places matter more than words here, and distances more than places",
-    "model.dropout": "the less data, the more is dropped",
-    "train.optimizer": "which reached more in as many updates there",
-    "train.warmup_share": "the share of updates over which the rate rises",
-    "train.r_drop": "two passes that must agree: where a model can learn all its data by heart",
-    "train.batch_tokens": "small where updates are what is lacking, large where data is",
+    "tokenizer.vocab_size": "by the amount of text",
+    "model.width": "by the number of words to learn from, and by what the machine can train in the time",
+    "model.norm_first": "norms after sublayers generalise better from little data; before them, they train more stably",
+    "model.qk_norm": "normalised queries and keys keep attention scores from growing, which helped on little data",
+    "model.positions": "relative distances matter more here than words or absolute positions",
+    "model.dropout": "less data needs more dropout",
+    "train.optimizer": "it learnt more there in the same number of updates",
+    "train.warmup_share": "the share of updates over which the learning rate rises",
+    "train.r_drop": "two passes with different dropout must agree (R-Drop), which helps where data could be memorised",
+    "train.batch_tokens": "small where the number of updates is the limit, large where the data is",
 }
 
 
@@ -294,8 +294,8 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         decide("data.held_out", share, why)
     if found.swaps:
         why = (
-            f"{describe_swaps(found.swaps)} can take each other's place: each pair is read with others of them too, "
-            f"which may make it one that is held out"
+            f"{describe_swaps(found.swaps)} can take each other's place: each pair is also read with others of them, "
+            f"which may produce a pair that is held out"
         )
         decide("data.swaps", max(2, min(SWAPS, MOST_SWAPPED // found.rows)), why)
     if base is None:
@@ -348,7 +348,7 @@ def _model(
     rule: bool,
 ) -> None:
     """A model from nothing."""
-    decide("model.name", "transformer", "reads and writes texts of any kind")
+    decide("model.name", "transformer", "an encoder-decoder, which reads and writes texts of any kind")
     for name, value in chosen.items():
         if name in more:
             decide(name, *more[name])
@@ -361,12 +361,12 @@ def _model(
     decide(
         "model.share",
         "all" if joint else "output",
-        "one table, as there is one vocabulary"
+        "one embedding table, as there is one vocabulary"
         if joint
-        else "one table for what is read of the target and what is written of it",
+        else "one table for the target's embeddings and the output layer",
     )
     if rule:
-        why = "rotary positions that turn this fast tell apart distances in texts as long as these"
+        why = "a base this small tells distances apart in texts as long as these"
         decide("model.rotary_base", 100.0 * reach / 64, why)
     decide("model.max_len", max(reach, 128), "room for the longest text")
 
@@ -376,7 +376,7 @@ def _training(decide: Decisions, chosen: JsonObject, origin: str, room: int, *, 
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
     why = {name: f"{WHY.get(name, 'goes with the optimiser')}; {origin}" for name in train}
     if not fresh:
-        kept = "so that what the run to start from learnt stays"
+        kept = "so that the run to start from keeps what it learnt"
         started = {"train.optimizer": "adamw", "train.learning_rate": 3e-4, "train.schedule": "linear"}
         train |= {**started, "train.warmup_share": 0.05}
         why |= {**dict.fromkeys((*started, "train.warmup_share"), f"small steps, {kept}")}
@@ -458,7 +458,7 @@ def _vocabulary_size(found: PairStatistics, source: Kind, target: Kind, usual: i
         text = found.source if source == "bpe" else found.target
         most = max(500, 500 * round(text.words / max(1, text.texts) * found.rows / 20 / 500))
         if size > most:
-            size, why = most, "so little text has no more pieces worth having"
+            size, why = most, "so little text has no more useful pieces"
     whole: dict[str, int] = {}
     if source != "bpe":
         whole["source"] = _entries(found.source, source)
@@ -477,23 +477,27 @@ def _usual(decide: Decisions, machine: Machine, *, exact: bool, rule: bool) -> N
     gpu = machine.gpu is not None
     decide.usual(betas=[0.9, 0.98], epsilon=1e-8)
     if rule:
-        decide("train.smoothing", 0.0, "targets follow from sources by a rule, of which a model can be sure")
+        decide("train.smoothing", 0.0, "targets follow from sources by a rule, so a model can be certain")
     else:
-        decide("train.smoothing", 0.1, "a model that is never quite sure generalises better")
+        decide("train.smoothing", 0.1, "a model that is never fully certain generalises better")
     decide(
         "train.ema",
         0.99 if rule else 0.999 if gpu else 0.998,
-        "an average of the weights of the last updates is better than the last; of a rule of fewer, as it is still "
-        "being learnt when the rate falls",
+        "a moving average of the weights is better than the last weights; for a rule over fewer updates, as the model "
+        "still learns when the learning rate falls",
     )
     decide.keep_best()
-    decide("train.select_by", "exact_match" if exact else "bleu", "what the model is for, not its loss")
+    decide("train.select_by", "exact_match" if exact else "bleu", "the score that matters, rather than the loss")
     decide(
         "train.validate_sentences",
         (1000 if exact else 300) if gpu else 200 if rule else 500 if exact else 100,
-        "enough to tell, where outputs are right or wrong the more; few enough not to take the time",
+        "enough to compare checkpoints (exact match needs more), few enough to be quick",
     )
-    decide("decode.beam", 1 if exact else 5, "an exact answer needs no search" if exact else "finds better outputs")
+    decide(
+        "decode.beam",
+        1 if exact else 5,
+        "an exact answer needs no search" if exact else "beam search finds better outputs",
+    )
     if not exact:
         decide("decode.length_form", "power", "as in the recipes")
         decide("decode.length_penalty", 1.0, "as in the recipes")

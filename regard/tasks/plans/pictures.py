@@ -132,7 +132,7 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         decide("images.held_out", 0.1, "no validation images were given: a tenth of each class")
     if base is None:
         chosen, origin = between([DIGITS, MNIST], found.count, "images")
-        decide("model.name", "vit", "reads an image as patches")
+        decide("model.name", "vit", "a Vision Transformer, which reads an image as patches")
         why = f"images are {found.side} pixels wide" + (
             "" if found.same_size else ", the middle of them, and not all alike"
         )
@@ -140,23 +140,23 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         decide("model.patch_size", patch, f"{(size // patch) ** 2} patches of an image")
         decide("model.channels", 1 if found.grey else 3, "grey, all of a sample" if found.grey else "in colour")
         for name, value in chosen.items():
-            decide(name, value, f"from how many images there are; {origin}")
+            decide(name, value, f"by the number of images; {origin}")
         heads = max(4, chosen["model.width"] // 32)
         decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
     if small:
-        decide("images.rotate", 10.0, "seen a little turned, moved and scaled, a class stays the same")
+        decide("images.rotate", 10.0, "a class stays the same if an image is rotated, shifted or scaled a little")
         decide("images.shift", 0.1, "likewise")
         decide("images.zoom", 0.1, "likewise")
     else:
-        decide("images.least_area", 0.4, "parts of an image show its class, too")
+        decide("images.least_area", 0.4, "a part of an image shows its class too")
         decide(
             "images.flip",
             not found.grey,
-            "mirrored, a scene stays the same" if not found.grey else "grey ones may be text",
+            "a mirrored scene keeps its class" if not found.grey else "grey images may be text, which has a direction",
         )
     few = found.count < FEW
     if few and base is None:
-        decide("images.mixup", 0.2, "few images, mixed with one another, are not learned by heart so soon")
+        decide("images.mixup", 0.2, "few images are memorised less quickly if they are mixed with one another")
     tokens = (size // patch) ** 2 + 1
     decide(
         "train.batch_tokens",
@@ -167,12 +167,12 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
     decide(
         "train.learning_rate",
         rate,
-        "as in the recipes" if base is None else "a start from another run keeps what it knows",
+        "as in the recipes" if base is None else "small steps, so that the run to start from keeps what it learnt",
     )
     decide.usual(optimizer="adamw", schedule="cosine", warmup_share=0.05, floor=0.01, betas=[0.9, 0.99])
     decide.usual(epsilon=1e-8, weight_decay=0.05)
-    decide("train.smoothing", 0.1, "a model that is never quite sure generalises better")
-    decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+    decide("train.smoothing", 0.1, "a model that is never fully certain generalises better")
+    decide("train.ema", 0.998, "a moving average of the weights is better than the last weights")
     decide("train.select_by", "accuracy", "what the model is for")
     decide.keep_best()
     decide.compile(machine, blocks=False)

@@ -73,9 +73,9 @@ ARTICLES_ON_CPU = Recipe(
 )
 
 WHY = {
-    "model.width": "from how much text there is, and what the machine can train in the time",
-    "model.dropout": "the less text, the more is dropped",
-    "data.max_len": "the window that is read at once",
+    "model.width": "by the amount of text, and by what the machine can train in the time",
+    "model.dropout": "less text needs more dropout",
+    "data.max_len": "the context window",
 }
 
 
@@ -118,7 +118,9 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
     decide = Decisions()
     if not found.valid_lines:
         decide(
-            "data.held_out", 0.1 if found.characters < SPELT else 0.02, "no validation text was given: the end of it"
+            "data.held_out",
+            0.1 if found.characters < SPELT else 0.02,
+            "no validation text was given: the end of the text is held out",
         )
     facts = [f"{found.documents:,} document{'s' * (found.documents != 1)}, {found.characters:,} characters"]
     if base is None:
@@ -130,25 +132,25 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
         width = chosen["model.width"]
         heads = max(2, width // (64 if width >= 256 else 32))
         decide("model.heads", heads, f"each {width // heads} wide")
-        decide("model.positions", "rotary", "distances rather than places")
-        decide("model.bias", False, "not needed")
-        decide("model.max_len", chosen["data.max_len"], "the window")
+        decide("model.positions", "rotary", "relative rather than absolute positions")
+        decide("model.bias", False, "biases are not needed")
+        decide("model.max_len", chosen["data.max_len"], "the context window")
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
     why = {name: f"{WHY.get(name, 'goes with the width')}; {origin}" for name in train}
     if base is not None:
         started = {"train.optimizer": "adamw", "train.learning_rate": 2e-4}
         train |= started
-        why |= dict.fromkeys(started, "small steps, so that what the run to start from learnt stays")
+        why |= dict.fromkeys(started, "small steps, so that the run to start from keeps what it learnt")
     for name, value in train.items():
         decide(name, value, why[name])
-    decide("train.schedule", "cosine", "the rate falls to a tenth by the end of the budget")
+    decide("train.schedule", "cosine", "the learning rate falls until the end of the budget")
     decide.usual(warmup_share=0.05, floor=0.1 if gpu else 0.05, betas=[0.9, 0.99], epsilon=1e-8)
-    decide("train.smoothing", 0.0, "what is measured is the likelihood itself")
+    decide("train.smoothing", 0.0, "the score is the likelihood itself, which smoothing would worsen")
     if gpu:
-        decide("train.ema", 0.998, "an average of the weights of the last updates is better than the last")
+        decide("train.ema", 0.998, "a moving average of the weights is better than the last weights")
     decide.keep_best()
-    decide("decode.temperature", 0.8, "lively, and still sense")
-    decide("decode.top_k", 40, "nothing too unlikely")
+    decide("decode.temperature", 0.8, "varied text that still makes sense")
+    decide("decode.top_k", 40, "no very unlikely tokens")
     decide.compile(machine, blocks=False)
     most = 36.0 if found.characters < 5_000_000 else 24.0
     return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=most)
@@ -165,5 +167,5 @@ def _tokenizer(decide: Decisions, found: TextStatistics) -> None:
         decide("tokenizer.vocab_size", max(4000, letters), "every character that it has")
     else:
         size = min(32_000, max(2000, 1000 * round(found.characters / 1000 / 1000)))
-        decide("tokenizer.kind", "bpe", "much text: pieces of words, each learnt often enough")
+        decide("tokenizer.kind", "bpe", "enough text for each piece of a word to occur often")
         decide("tokenizer.vocab_size", size, "one piece for each thousand characters, about")
