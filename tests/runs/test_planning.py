@@ -738,6 +738,20 @@ def test_validation_images_that_are_trained_on_get_their_line(tmp_path):
     assert found[0].line.startswith("5 of 20 validation images (25 %)")
 
 
+def test_copies_among_all_images_are_found_in_folders_and_in_arrays(tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 255, (600, 8, 8), dtype=np.uint8)
+    labels = np.arange(600) % 3
+    pixels[1:31:3], pixels[2] = pixels[0], pixels[0]  # of another class, as is the third; none is in the sample but one
+    np.savez(tmp_path / "images.npz", images=pixels, labels=labels)
+    for number, (one, label) in enumerate(zip(pixels, labels, strict=True)):
+        (tmp_path / "folder" / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(one).save(tmp_path / "folder" / str(label) / f"{number}.png")
+    for name in ("images.npz", "folder"):
+        found = {one.kind: one.line for one in regard.plan(tmp_path / name, machine=CPU).findings}
+        assert found["repeated images"].startswith("11 of 600 images are copies")
+        assert "the same image is in two classes" in found["one image in two classes"]
+
+
 def test_copies_of_images_to_train_on_are_not_validated_on(tmp_path):
     image_folders(tmp_path / "images", {(str(number % 2), number): number % 80 for number in range(120)})
     small = ("train.steps=1", "model.width=16", "model.heads=2", "model.feed_forward=32", "model.layers=1")

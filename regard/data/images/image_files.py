@@ -171,6 +171,24 @@ def copied(images: ImageSource, others: ImageSource) -> list[bool]:
     return [False] * len(images.names)
 
 
+def repeated(images: ImageSource) -> list[list[int]]:
+    """Rows of images that are the same, the same file byte for byte or the same pixels of an array."""
+    if isinstance(images, ImageFiles):
+        begun = _rows_by([_file_digest(path, BEGINNING) for path in images.paths])
+        alike = [row for rows in begun for row in rows]
+        whole = _rows_by([_file_digest(images.paths[row]) for row in alike])
+        return [[alike[place] for place in places] for places in whole]
+    return _rows_by([_digest(one.tobytes()) for one in images.pixels]) if isinstance(images, ImageArray) else []
+
+
+def _rows_by(digests: Sequence[bytes]) -> list[list[int]]:
+    """The rows that have a digest in common with another."""
+    rows: dict[bytes, list[int]] = {}
+    for row, digest in enumerate(digests):
+        rows.setdefault(digest, []).append(row)
+    return [found for found in rows.values() if len(found) > 1]
+
+
 BEGINNING = 4096
 """Bytes of a file by which it is told from others of its size."""
 

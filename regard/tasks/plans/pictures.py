@@ -1,6 +1,5 @@
 """Images with classes: what they are recognised by, and how a run that names the class of each is planned."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 
 from regard.config import JsonObject
 from regard.data.images import ImageSource
-from regard.data.images.image_files import SUFFIXES, copied, parts_of
+from regard.data.images.image_files import SUFFIXES, copied, parts_of, repeated
 from regard.data.inspection import Finding
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 
@@ -67,29 +66,30 @@ def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -
     rows = np.unique(np.linspace(0, count - 1, min(LOOKED_AT, count)).round().astype(int)).tolist()
     sizes: Counter[tuple[int, int]] = Counter()
     grey = True
-    digests: dict[bytes, list[int]] = {}
     findings: list[Finding] = []
     chosen = train.select(rows)
-    for row, pixels in zip(rows, chosen.read(3, lambda image: image), strict=True):
+    for pixels in chosen.read(3, lambda image: image):
         sizes[pixels.shape[0], pixels.shape[1]] += 1
         grey = grey and bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all())
-        digests.setdefault(hashlib.blake2b(pixels.tobytes(), digest_size=16).digest(), []).append(row)
     shorter = sorted(min(size) for size in sizes.elements())
     side = shorter[len(shorter) // 2]
-    if twice := [found for found in digests.values() if len({(train.labels or ())[row] for row in found}) > 1]:
-        names = " and ".join(train.names[row] for row in twice[0][:2])
-        findings.append(Finding("one image in two classes", f"the same image is in two classes: {names}"))
+    copies = repeated(train)
+    if twice := [found for found in copies if len({(train.labels or ())[row] for row in found}) > 1]:
+        first = next(row for row in twice[0] if (train.labels or ())[row] != (train.labels or ())[twice[0][0]])
+        more = f", and {len(twice) - 1:,} more" if len(twice) > 1 else ""
+        line = (
+            f"the same image is in two classes: {train.names[twice[0][0]]} and {train.names[first]}{more}; remove one"
+        )
+        findings.append(Finding("one image in two classes", line))
     for other in others:
         if other is not None and (known := sum(copied(other, train))):
             share = f"{known:,} of {len(other.names):,} validation images ({100 * known / len(other.names):.3g} %)"
             line = f"{share} are training images too: its scores are too good; remove them"
             findings.append(Finding("validation images in training", line))
             break
-    again = sum(len(found) - 1 for found in digests.values())
-    if again > 0.01 * len(rows):
-        findings.append(
-            Finding("repeated images", f"{again:,} of {len(rows):,} images of a sample are copies of others of it")
-        )
+    again = sum(len(found) - 1 for found in copies)
+    if again > 0.01 * count:
+        findings.append(Finding("repeated images", f"{again:,} of {count:,} images are copies of others: remove them"))
     if count < FEW_IMAGES:
         line = f"there are {count:,} images: too few to learn much from; some hundreds of each class are a start"
         findings.append(Finding("few images", line))
