@@ -54,7 +54,8 @@ def plan(
     """Estimate memory per GPU and time per update of a training, for DDP and FSDP2.
 
     Nothing is trained and no GPU is needed: an update is traced without values, and timed by the rates that are stated
-    of a GPU. (How to train on data of yours is decided by `regard train --data` and, in Python, `regard.plan`.)
+    of a GPU. (How a model would be trained on your own data is shown by `regard train --data mine.tsv --dry-run` and,
+    in Python, by `regard.plan`.)
 
     \b
     Examples:
