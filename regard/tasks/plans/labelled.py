@@ -17,7 +17,8 @@ from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_c
 from regard.text.config import SPECIALS
 
 FEW_TUNED = 20_000
-"""Rows below which a trained encoder may read them more than three times: of few it would be updated too little."""
+"""Rows below which a trained encoder may read them more than three times: 300 texts of SST-2 gave 65 % in 3 epochs and
+77 % in 20, 2,000 gave 82 % in 3 and 83 % in 9."""
 
 SHARED = 30
 """Texts, at the least, by which rows that share them can be split."""
