@@ -47,6 +47,9 @@ COLUMNS = {
 VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
 """How often a planned run is validated, and how often at the least where that takes long."""
 
+RECORDS = 40
+"""How often a short planned run is logged at the least, so that its guard rails have enough to go by."""
+
 VALIDATING, RESERVED = 0.06, 0.05
 """The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
 take, about."""
@@ -613,6 +616,7 @@ class TimeBudget:
 def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:
     """The configuration with so many updates; what is counted in updates follows, where nobody set it."""
     every = max(1, math.ceil(steps / validations))
-    follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": min(50, every)}
+    often = max(1, min(50, steps // RECORDS))
+    follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": often}
     free = {name: value for name, value in follow.items() if f"train.{name}" not in plan.asked}
-    return replace(config, train=replace(config.train, steps=steps, epochs=0.0, **free))
+    return replace(config, train=replace(config.train, steps=steps, **free))

@@ -21,12 +21,6 @@ class Diagnosis:
     cautions: tuple[Caution, ...]
 
 
-def guard_rails(config: RunConfig, shown: int) -> GuardRails:
-    """The guard rails of a run of which so many validation outputs are written."""
-    options = config.train
-    return GuardRails(options.steps, options.warmup_steps, shown)
-
-
 def diagnose(directory: str | Path) -> Diagnosis:
     """Read a run's log again, and say what training said, or would have said."""
     directory = Path(directory)
@@ -37,7 +31,7 @@ def diagnose(directory: str | Path) -> Diagnosis:
             f"{directory} has no log.jsonl: it was not trained here, so there is nothing to say about its training"
         )
     records = read_log(path)
-    rails = guard_rails(config, config.train.validate_sentences)
+    rails = GuardRails(config.train)
     found = [one for record in records for one in rails.record(record["kind"], record["step"], record)]
     return Diagnosis(tuple(_facts(directory, config, records)), tuple(found))
 

@@ -22,16 +22,16 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_config, write_te
 from regard.runs.log import Log, NoLog, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, updates_in_words
+from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, in_updates, updates_in_words
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs, warn
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
-from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import deterministic_algorithms, stop_signals
 from regard.trainer.update_timing import Minutes, Throughput, seconds_per_update
 from regard.training.cuda_graphs import GraphReplay
+from regard.training.guard_rails import GuardRails
 from regard.training.loop import Step, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
@@ -104,7 +104,7 @@ class TrainingRun:
         self.throughput = Throughput()
         self.told = time.monotonic()
         self.split = self.idle = self.slow_disk = False
-        self.rails = guard_rails(config, options.validate_sentences)
+        self.rails = GuardRails(options)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
         self.minutes: Minutes | None = None
 
@@ -132,10 +132,13 @@ class TrainingRun:
     def planned(self, plan: Plan, timing: Timing | None, began: float) -> RunConfig:
         """The configuration with as many updates as the plan's minutes pay for by `timing`; the plan is written down.
 
-        From then on the number of updates is a setting like any other, so that resuming is exact.
+        From then on the number of updates is a setting like any other, so that resuming is exact. Where it was given,
+        only what is counted in updates follows.
         """
         updates = f"{updates_in_words(self.config.train.steps)}, as asked."
-        if timing is not None and plan.minutes is not None:
+        if timing is None or plan.minutes is None:
+            self.adopt(in_updates(plan, self.config, self.config.train.steps))
+        else:
             self.minutes = Minutes.of(plan, plan.minutes, timing, began)
             config, updates = self.minutes.first(self.config, timing)
             self.adopt(config)
@@ -154,7 +157,7 @@ class TrainingRun:
         """Train with these settings, which differ in how long and how often."""
         self.config = self.prepared.config = config
         self.checkpointer = replace(self.checkpointer, options=config.train)
-        self.rails = guard_rails(config, config.train.validate_sentences)
+        self.rails = GuardRails(config.train)
 
     def timed(self, seconds: float) -> Timing:
         """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
@@ -495,7 +498,7 @@ class TrainingRun:
             return
         self.config = self.prepared.config = after
         self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
-        self.rails.lasts(after.train.steps, after.train.warmup_steps)
+        self.rails.lasts(after.train)
         if self.processes.rank == 0:
             self.report.say(minutes.note(step.number, before, after.train))
             self._written(PLAN, minutes.page)
