@@ -47,6 +47,9 @@ COLUMNS = {
 VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
 """How often a planned run is validated, and how often at the least where that takes long."""
 
+LEAST_VALIDATIONS = 4
+"""How many validations must be paid for, by what their loss takes alone; else it is of a part of the validation set."""
+
 RECORDS = 40
 """How often a short planned run is logged at the least, so that its guard rails have enough to go by."""
 
@@ -255,6 +258,11 @@ class Plan:
     asked: tuple[str, ...] = ()
     """Settings that were given, by name: not the planner's decisions."""
 
+    @property
+    def validates_every(self) -> int | None:
+        """The updates between validations, where that was given."""
+        return self.config.train.validate_every if "train.validate_every" in self.asked else None
+
     def lines(self) -> list[str]:
         """The plan in a few lines."""
         config, model = self.config, self.config.model
@@ -281,7 +289,8 @@ class Plan:
     def budget(self) -> str:
         if self.minutes is None:
             train = self.config.train
-            often = f"{train.epochs:g} times through the data" if train.epochs else updates_in_words(train.steps)
+            epochs = f"{train.epochs:g} epoch" + "s" * (train.epochs != 1)
+            often = epochs if train.epochs else updates_in_words(train.steps)
             return f"{often} as asked"
         return f"{self.minutes:g} minute" + "s" * (self.minutes != 1) + " in all"
 
@@ -347,8 +356,8 @@ def plan(
 
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
-    if minutes is not None and not minutes > 0:
-        raise ConfigError(f"minutes={minutes} must be above 0")
+    if minutes is not None and not 0 < 60.0 * minutes < math.inf:
+        raise ConfigError(f"minutes={minutes} must be above 0 and finite")
     overrides, extra = settings.listed(overrides), settings.sections(**(extra or {}))
     given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
@@ -526,20 +535,31 @@ def most_updates(plan: Plan, epoch: float | int) -> float:
 def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
     rate, epoch = timing.update, timing.epoch
-    validating = validations_for(seconds, timing.validation) * timing.validation
-    afford = max(1, int((seconds * (1 - RESERVED) - validating) / rate))
+    afford, validating = _afforded(seconds * (1 - RESERVED), seconds, timing, plan.validates_every)
     steps = int(min(afford, most_updates(plan, epoch)))
-    passes = f"{steps / epoch:.1f} times through the data"
-    took = f"{1000 * rate:.1f} ms per update here"
-    took += f", and {validating:.0f} s for validations" if timing.validation else ""
+    passes = f"{updates_in_words(steps)}, {steps / epoch:.1f} epochs"
+    took = f"{1000 * rate:.1f} ms per update"
+    took += f", {validating:.0f} s of validation" if timing.validation else ""
+    few = "; so few teach a model little: give " if steps < FEW_UPDATES else ""
     if steps < afford:
-        return steps, (
-            f"{updates_in_words(steps)}, {passes}, some {steps * rate:.0f} s: the budget would have paid for "
-            f"{afford:,} ({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
+        few += (
+            "more data" + ", or start from a trained run (--from)" * (not plan.config.train.start_from) if few else ""
         )
-    few = f"; so few teach a model little: give more than --minutes {plan.minutes:g}" if steps < FEW_UPDATES else ""
-    paid = f"what {seconds:.0f} s, which were left of the budget, pay for ({took})"
-    return steps, f"{updates_in_words(steps)}, {passes}: {paid}{few}{_far_longer(plan)}"
+        return steps, (
+            f"{passes}, about {steps * rate:.0f} s: {afford:,} would fit into the remaining {seconds:.0f} s ({took}), "
+            f"but more than {plan.most_epochs:g} epochs of data of this size overfit{few}"
+        )
+    few += f"more than --minutes {plan.minutes:g}" if few else ""
+    return steps, (f"{passes}: as many as fit into the remaining {seconds:.0f} s ({took}){few}{_far_longer(plan)}")
+
+
+def _afforded(available: float, seconds: float, timing: Timing, every: int | None) -> tuple[int, float]:
+    """How many updates fit into the seconds that are available of these, and what is left for validations."""
+    if every is None:
+        validating = validations_for(seconds, timing.validation) * timing.validation
+        return max(1, int((available - validating) / timing.update)), validating
+    steps = max(1, int((available - timing.validation) / (timing.update + timing.validation / every)))
+    return steps, math.ceil(steps / every) * timing.validation
 
 
 def _far_longer(plan: Plan) -> str:
@@ -567,6 +587,8 @@ class TimeBudget:
     """Seconds of one, and whether that is what one took in the course of the run: when it was timed, the model had
     learnt nothing, and wrote outputs as long as they may be."""
     validated: bool = False
+    every: int | None = None
+    """Updates between validations, where that was given: how many there are then follows from the updates."""
     update: float = 0.0
     """What an update took, of late more than long ago."""
     paused: float = 0.0
@@ -591,8 +613,12 @@ class TimeBudget:
             return options.steps
         took = spent / (number - seen)
         self.update = took if not self.update else 0.75 * self.update + 0.25 * took
-        left = self.left() - RESERVED * self.seconds - self._validating(number, options)
-        steps = int(min(self.most, number + max(1, int(left / self.update))))
+        left, each = self.left() - RESERVED * self.seconds, self.update
+        if self.every is None:
+            left -= self._validating(number, options)
+        else:
+            left, each = left - self.validation, each + self.validation / self.every
+        steps = int(min(self.most, number + max(1, int(left / each))))
         difference = (steps - options.steps) * self.update / self.seconds
         done = number / options.steps
         late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
@@ -609,6 +635,8 @@ class TimeBudget:
         """How many validations there are to be in all: as many as planned, unless the first has shown that far more or
         fewer are paid for."""
         planned = max(1, round(options.steps / options.validate_every))
+        if self.every is not None:
+            return planned
         paid = validations_for(self.seconds, self.validation) if self.validated else planned
         return planned if planned < OTHERWISE * paid and paid < OTHERWISE * planned else paid
 

@@ -3,8 +3,8 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,22 +17,31 @@ from regard.data import Loader, Position
 from regard.data.prepared_cache import whole_batches
 from regard.data.sharing import Idle, Share, share
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
+from regard.nn.batch import StreamedWindows
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_config, write_text
 from regard.runs.log import Log, NoLog, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, in_updates, updates_in_words
+from regard.tasks.planning import PLAN, Decision, Plan, TimeBudget, Timing, in_updates, updates_in_words
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs, warn
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import deterministic_algorithms, stop_signals
-from regard.trainer.update_timing import Minutes, Throughput, seconds_per_update
+from regard.trainer.update_timing import (
+    SAMPLED,
+    Minutes,
+    Throughput,
+    even_sample,
+    seconds_per_update,
+    seconds_to_time,
+    seconds_to_validate,
+)
 from regard.training.cuda_graphs import GraphReplay
 from regard.training.guard_rails import GuardRails
-from regard.training.loop import Step, fit, validate
+from regard.training.loop import Step, even_part, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
 from regard.training.processes import ONE, Processes, local
@@ -107,6 +116,7 @@ class TrainingRun:
         self.rails = GuardRails(options)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
         self.minutes: Minutes | None = None
+        self.decided = list[Decision]()
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -159,11 +169,12 @@ class TrainingRun:
         self.checkpointer = replace(self.checkpointer, options=config.train)
         self.rails = GuardRails(config.train)
 
-    def timed(self, seconds: float) -> Timing:
-        """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
+    def timed(self, minutes: float | int, asked: Collection[str] = ()) -> Timing:
+        """What an update and a validation take, of a run of so many minutes. Leaves weights and optimiser as they were.
 
         On a CPU one thread is timed too: where others use its cores, several threads wait for one another. The faster
-        number is `train.threads` from then on, unless that was given.
+        number is `train.threads` from then on, and `train.validate_share` what the minutes pay for of a large
+        validation set, unless they are among the settings that were `asked` for.
 
         The validation is that of a model that has learnt nothing, whose outputs are as long as they may be: others take
         less.
@@ -171,17 +182,19 @@ class TrainingRun:
         self.report.say("timing some updates")
         weights = {name: local(value).detach().to("cpu", copy=True) for name, value in weights_of(self.model).items()}
         threads = torch.get_num_threads()
+        seconds = seconds_to_time(minutes)
         update, epoch = self._timed_updates(seconds)
-        free = self.processes.world == 1 and not self.config.train.threads
+        free = self.processes.world == 1 and "train.threads" not in asked and not self.config.train.threads
         if free and self.device.type == "cpu" and threads > 1:
             torch.set_num_threads(1)
             alone, _ = self._timed_updates(seconds)
             if alone < update:
-                self.report.say(f"one thread is faster here than {threads}: train.threads=1")
-                self.config = replace(self.config, train=replace(self.config.train, threads=1))
-                self.prepared.config, update = self.config, alone
+                self._decide("threads", 1, f"one thread is faster here than {threads}")
+                update = alone
             else:
                 torch.set_num_threads(threads)
+        if "train.validate_share" not in asked:
+            self._validate_on_a_part(seconds_to_validate(minutes))
         validation = self._timed_validation()
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
@@ -227,6 +240,33 @@ class TrainingRun:
             replay=replay,
             processes=self.processes,
         )
+
+    def _validate_on_a_part(self, most: float) -> None:
+        """Have validations take the loss of an even part of the batches, where all would take more than so long."""
+        began, share, line = time.monotonic(), 1.0, ""
+        kept, count = even_sample(self.prepared.validation() or ())
+        read = time.monotonic() - began
+        if len(kept) < count and not isinstance(kept[0], StreamedWindows):  # which go on from one another
+            with self._eager():
+                self._loss_of(kept[:1])  # the first loads what the others have
+                began = time.monotonic()
+                self._loss_of(kept)
+            whole = read + count * (time.monotonic() - began) / len(kept)
+            if whole > most:
+                share = max(SAMPLED / count, float(f"{most / whole:.2g}"))
+                line = (
+                    f"the validation loss is of an even {100 * share:.2g} % of the batches: that of all {count:,} "
+                    f"would take {whole:.0f} s each time"
+                )
+        share, line = self.processes.from_first((share, line))
+        if share < self.config.train.validate_share:
+            self._decide("validate_share", share, line)
+
+    def _decide(self, name: str, value: Any, why: str) -> None:
+        """Change a setting of training for a reason that is said here and in the plan."""
+        self.report.say(f"{why}: train.{name}={value:g}")
+        self.config = self.prepared.config = replace(self.config, train=replace(self.config.train, **{name: value}))
+        self.decided.append(Decision(f"train.{name}", value, why))
 
     def _timed_validation(self) -> float:
         """Seconds of a validation; what a model that has learnt nothing writes is not told."""
@@ -575,20 +615,9 @@ class TrainingRun:
 
     def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()
-        # What was compiled for training's batches would be compiled again for these.
-        eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
         averaged = nullcontext() if self.average is None else self.average.applied()
-        with averaged, eager:
-            values = validate(
-                self.model,
-                self.objective,
-                whole_batches(batches),
-                device=self.device,
-                precision=self.precision,
-                processes=self.processes,
-            )
-            if self.sharded is not None:
-                self.sharded.give_up()
+        with averaged, self._eager():
+            values = self._loss_of(even_part(batches, self.config.train.validate_share))
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
             values |= self._scores()
@@ -596,6 +625,23 @@ class TrainingRun:
         self._paused(time.monotonic() - began)
         # Whether it was the best is decided by the first process's figures in all.
         return self.processes.from_first(values | {"seconds": time.monotonic() - began})
+
+    def _eager(self) -> AbstractContextManager[Any]:
+        """What was compiled for training's batches would be compiled again for those of a validation."""
+        return torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
+
+    def _loss_of(self, batches: Iterable[Any]) -> dict[str, float]:
+        values = validate(
+            self.model,
+            self.objective,
+            whole_batches(batches),
+            device=self.device,
+            precision=self.precision,
+            processes=self.processes,
+        )
+        if self.sharded is not None:
+            self.sharded.give_up()
+        return values
 
     def _scores(self) -> dict[str, float]:
         """The task's own scores; of a model in shards from a whole copy of it, which lives as long as that takes."""

@@ -1,7 +1,7 @@
 """How fast a training goes: tokens per second, what an update takes, and how many updates minutes pay for."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from regard.nn.batch import padding
 from regard.tasks.config import RunConfig
 from regard.tasks.planning import (
     FEWEST_VALIDATIONS,
+    LEAST_VALIDATIONS,
     VALIDATING,
     VALIDATIONS,
     Plan,
@@ -17,10 +18,14 @@ from regard.tasks.planning import (
     in_updates,
     most_updates,
     steps_for,
+    updates_in_words,
 )
 from regard.training.config import TrainConfig
 from regard.training.loop import Step
 from regard.training.processes import Processes
+
+SAMPLED = 8
+"""How many validation batches are timed at the least, and how many the loss of a validation is of at the least."""
 
 LEAST_UPDATES, LEAST_SHARE, MOST_SECONDS, MOST_TIMES = 3, 0.015, 7.5, 4
 """Updates are timed to turn minutes into updates: so many at the least, for this share of the minutes and at the most
@@ -75,6 +80,23 @@ def seconds_to_time(minutes: float | int) -> float:
     return min(MOST_SECONDS, LEAST_SHARE * 60 * minutes)
 
 
+def seconds_to_validate(minutes: float | int) -> float:
+    """What the loss of one validation may take where a run may take so many minutes."""
+    return VALIDATING / LEAST_VALIDATIONS * 60 * minutes
+
+
+def even_sample(batches: Iterable[Any]) -> tuple[list[Any], int]:
+    """Some of the batches, evenly spread, and how many there are; all where they are few."""
+    kept, every, count = list[Any](), 1, 0
+    for batch in batches:
+        if count % every == 0:
+            kept.append(batch)
+        if len(kept) > 2 * SAMPLED:
+            kept, every = kept[::2], 2 * every
+        count += 1
+    return kept, count
+
+
 def seconds_per_update(steps: Iterator[Step], seconds: float, processes: Processes) -> float:
     """What an update takes, once updates have come to take the same; timed for some times as many seconds."""
     update, began = _stretch(steps, seconds, processes), time.perf_counter()
@@ -109,6 +131,8 @@ class Minutes:
 
     plan: Plan | None
     budget: TimeBudget
+    timed: float = 0.0
+    """What an update took before the run began."""
     page: str = ""
     """The plan as it is written, with what was decided in the course of the run."""
 
@@ -117,9 +141,14 @@ class Minutes:
         """Those of a run that `began` at that time of `time.monotonic`, after the data was looked at."""
         most = most_updates(plan, timing.epoch)
         budget = TimeBudget(
-            60.0 * minutes, began - plan.seconds, most, validation=timing.validation, update=timing.update
+            60.0 * minutes,
+            began - plan.seconds,
+            most,
+            validation=timing.validation,
+            every=plan.validates_every,
+            update=timing.update,
         )
-        return cls(plan, budget)
+        return cls(plan, budget, timing.update)
 
     def first(self, config: RunConfig, timing: Timing) -> tuple[RunConfig, str]:
         """The configuration with as many updates as the rest of the minutes pays for, and why so many.
@@ -151,13 +180,20 @@ class Minutes:
         said = []
         if after.steps != before.steps:
             said.append(
-                f"an update takes {1000 * self.budget.update:.1f} ms: {after.steps:,} updates rather than "
-                f"{before.steps:,} go into {self.budget.seconds:.0f} s"
+                f"{self._why(fewer=after.steps < before.steps)}: {updates_in_words(after.steps)} instead of "
+                f"{before.steps:,}, to end within {self.budget.seconds:.0f} s"
             )
         often = [round(one.steps / one.validate_every) for one in (before, after)]
-        if not said or often[0] != often[1]:
+        if not said or (self.budget.every is None and often[0] != often[1]):
             every = f"from here on there is one every {after.validate_every:,} updates"
             said.append(f"a validation takes {self.budget.validation:.1f} s: {every}")
         line = "; ".join(said)
         self.page += f"\nAt update {number:,}: {line}.\n"
         return line
+
+    def _why(self, *, fewer: bool) -> str:
+        """Why there are to be fewer or more updates."""
+        took = f"{1000 * self.budget.update:.1f} ms"
+        if (self.budget.update > self.timed) == fewer:
+            return f"updates are {'slower' if fewer else 'faster'} than timed ({took})"
+        return f"an update takes {took} and a validation {self.budget.validation:.1f} s"
