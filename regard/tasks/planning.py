@@ -69,6 +69,18 @@ end, three times as much at first, when what updates will take is still a guess,
 what share early before it makes more; and after what share of its updates there are no more, as the rate has fallen."""
 
 
+_TARGETS = "raised to what the longest training targets need"
+_UPDATES = "goes with the number of updates"
+FOUND = {
+    **{"decode.max_len": _TARGETS, "decode.max_extra": _TARGETS},
+    "train.steps": "see Updates below",
+    **{"train.validate_every": _UPDATES, "train.save_every": _UPDATES, "train.log_every": _UPDATES},
+}
+"""Why settings are as they are that are known only when the data was read, or updates were timed."""
+
+LONG = 100
+"""Characters of a value, such as a list of labels, that the page of a plan shows."""
+
 FAR_LONGER = 3.0
 """By how many times the minutes that recipes were measured with a budget is exceeded before that is said."""
 
@@ -327,12 +339,23 @@ class Plan:
                 final.append(Decision(name, whole[section][key], "as asked"))
         return final
 
-    def with_config(self, config: RunConfig) -> "Plan":
-        return replace(self, config=config)
+    def carried_out(self, config: RunConfig, decided: Sequence[Decision] = ()) -> "Plan":
+        """The plan with the settings that its run has, and a reason for each that it had not, or `decided` anew."""
+        anew = {one.name for one in decided}
+        kept = [one for one in self.decisions if one.name not in anew]
+        known = {one.name for one in kept} | anew | {*self.asked}
+        before, after = (settings.by_name(one.to_mapping()) for one in (self.config, config))
+        found = [
+            Decision(name, value, FOUND.get(name, "follows from the data"))
+            for name, value in after.items()
+            if name not in known and value != before.get(name)
+        ]
+        return replace(self, config=config, decisions=(*kept, *decided, *found))
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return (text if len(text) <= LONG else f"{text[: LONG - 3]}...").replace("|", "\\|")
 
 
 def plan(

@@ -136,6 +136,7 @@ class TrainingRun:
         with deterministic_algorithms(options.deterministic):
             budget = trial.largest(self.prepared, pack=self._packs())
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
+        self.decided.append(Decision("train.batch_tokens", budget, "the most that fits the memory (--fit)"))
         self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
@@ -145,7 +146,8 @@ class TrainingRun:
         From then on the number of updates is a setting like any other, so that resuming is exact. Where it was given,
         only what is counted in updates follows.
         """
-        updates = f"{updates_in_words(self.config.train.steps)}, as asked."
+        updates = updates_in_words(self.config.train.steps)
+        updates = f"{plan.budget()}: {updates}." if self.config.train.epochs else f"{updates}, as asked."
         if timing is None or plan.minutes is None:
             self.adopt(in_updates(plan, self.config, self.config.train.steps))
         else:
@@ -153,10 +155,7 @@ class TrainingRun:
             config, updates = self.minutes.first(self.config, timing)
             self.adopt(config)
             self.report.say(updates)
-        page = plan.with_config(self.config).page(updates)
-        write_text(self.directory / PLAN, page)
-        if self.minutes is not None:
-            self.minutes.page = page
+        write_text(self.directory / PLAN, plan.carried_out(self.config, self.decided).page(updates))
         return self.config
 
     def follow(self) -> None:
@@ -539,9 +538,9 @@ class TrainingRun:
         self.config = self.prepared.config = after
         self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
         self.rails.lasts(after.train)
-        if self.processes.rank == 0:
+        if minutes.plan is not None:
             self.report.say(minutes.note(step.number, before, after.train))
-            self._written(PLAN, minutes.page)
+            self._written(PLAN, minutes.plan.carried_out(after, self.decided).page(minutes.updates))
 
     def _written(self, name: str, what: RunConfig | str) -> bool:
         """Write what has changed in the course of training; whether it was, by this process or by the first."""

@@ -133,8 +133,8 @@ class Minutes:
     budget: TimeBudget
     timed: float = 0.0
     """What an update took before the run began."""
-    page: str = ""
-    """The plan as it is written, with what was decided in the course of the run."""
+    updates: str = ""
+    """Why there are so many updates, with what was decided in the course of the run."""
 
     @classmethod
     def of(cls, plan: Plan, minutes: float | int, timing: Timing, began: float) -> "Minutes":
@@ -159,6 +159,7 @@ class Minutes:
         left = max(1.0, self.budget.left())
         steps, why = steps_for(self.plan, left, timing)
         long = timing.validation > VALIDATING * left
+        self.updates = why
         return in_updates(self.plan, config, steps, FEWEST_VALIDATIONS if long else VALIDATIONS), why
 
     def other(self, number: int, config: RunConfig) -> RunConfig | None:
@@ -176,7 +177,7 @@ class Minutes:
         return None if after == config else after
 
     def note(self, number: int, before: TrainConfig, after: TrainConfig) -> str:
-        """What to say of another number of updates or validations, which the page says from then on too."""
+        """What to say of another number of updates or validations, which the plan says from then on too."""
         said = []
         if after.steps != before.steps:
             said.append(
@@ -188,7 +189,7 @@ class Minutes:
             every = f"from here on there is one every {after.validate_every:,} updates"
             said.append(f"a validation takes {self.budget.validation:.1f} s: {every}")
         line = "; ".join(said)
-        self.page += f"\nAt update {number:,}: {line}.\n"
+        self.updates += f"\n\nAt update {number:,}: {line}."
         return line
 
     def _why(self, *, fewer: bool) -> str:

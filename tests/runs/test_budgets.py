@@ -4,12 +4,15 @@ import itertools
 import math
 import re
 import time
+from dataclasses import replace
 
 import pytest
+import torch
 from listeners import Told
 
 import regard
 from regard.cli import main
+from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
 from regard.runs.log import read_log
 from regard.tasks.planning import Machine, TimeBudget, Timing, in_updates, steps_for
@@ -139,6 +142,9 @@ def test_a_large_validation_set_is_read_in_part_and_that_is_frozen(files, tmp_pa
     count = len([*run.config.kind.prepare(run.config, run.directory, Told(), new=False)[1].validation()])
     assert count > 4 * update_timing.SAMPLED
     share = load_config(run.directory).train.validate_share
+    assert (
+        f"| `train.validate_share` | `{share}` | the validation loss is of " in (tmp_path / "run/plan.md").read_text()
+    )
     assert share == update_timing.SAMPLED / count
     assert taken[0] == 1
     assert update_timing.SAMPLED <= taken[1] <= 2 * update_timing.SAMPLED
@@ -172,6 +178,45 @@ def test_streams_whose_state_is_carried_are_validated_whole():
         regard.make_config(None, "lstm-tiny", (), carried).check()
     with pytest.raises(ConfigError, match=r"train.validate_share=0.0 must be above 0 and at most 1"):
         regard.make_config(None, "tiny", ["train.validate_share=0.0"])
+
+
+def test_the_plan_of_a_run_says_what_the_run_changed_by_itself(files, tmp_path, monkeypatch):
+    (tmp_path / "long.tsv").write_text("".join(f"go x{n}\t{'W ' * 60}x{n}\n" for n in range(100)))
+    times = iter([0.2, 0.1])
+    before = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds: (next(times), 10.0))
+    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
+    monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
+    try:
+        plan = regard.plan(
+            tmp_path / "long.tsv",
+            machine=CPU,
+            minutes=1,
+            overrides=[one for one in PAIRS if "threads" not in one] + ["train.log_every=1"],
+        )
+        run = regard.train(plan, tmp_path / "run")
+    finally:
+        torch.set_num_threads(before)
+    page = (run.directory / "plan.md").read_text()
+    extra = load_config(run.directory).decode.max_extra
+    assert extra > DecodeConfig().max_extra
+    assert f"| `decode.max_extra` | `{extra}` | raised to what the longest training targets need |" in page
+    assert "| `train.threads` | `1` | one thread is faster here than 2 |" in page
+    assert "| `train.steps` | `6` | see Updates below |" in page
+    assert "| `train.log_every` | `1` | as asked |" in page
+    assert page.count("At update 3: ") == 1
+    assert page.count("`train.threads`") == 1
+
+
+def test_of_many_labels_a_plan_shows_the_beginning(files):
+    plan = planned(files)
+    labels = [f"{n}|{n}" for n in range(300)]
+    config = replace(plan.config, model={**plan.config.model, "labels": labels})
+    (row,) = [line for line in plan.carried_out(config).page().splitlines() if "`model.labels`" in line]
+    assert row.endswith("...` | follows from the data |")
+    assert len(re.findall(r"(?<!\\)\|", row)) == 4
 
 
 def test_nothing_to_train_on_says_what_to_give(tmp_path, capsys):
