@@ -28,12 +28,13 @@ from regard.runs.files import (
     whole_or_nothing,
     write_config,
 )
+from regard.runs.log import write_notes
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
 from regard.tasks.spec import Prepared, Report, Silence, warn
 from regard.trainer.machine import check_machine
-from regard.trainer.trackers import Reports, reporting
+from regard.trainer.trackers import Reports, Tracked, reporting
 from regard.trainer.training_request import TrainingRequest, ready
 from regard.trainer.training_run import Stopped, TrainingRun, how_to_go_on
 from regard.training.processes import Processes, joined, own_rank, restarted, said_once
@@ -153,7 +154,7 @@ def _gone(training: TrainingRun) -> Run:
 def _train(
     config: RunConfig,
     directory: Path,
-    report: Report,
+    report: Tracked,
     fit_memory: bool,
     adjust: Adjust | None,
     processes: Processes,
@@ -193,6 +194,7 @@ def _train(
             config = training.planned(plan, None if timing is None else training.timed(*timing), began)
         training.identify(identity_of(config.to_mapping(), training.progress.data))
         write_config(directory, config.to_mapping(), training.progress.run)
+        write_notes(directory, report.warnings, partial(warn, report))
     if timing is not None:
         processes.from_first(config.to_mapping())
     else:

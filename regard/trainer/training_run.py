@@ -319,7 +319,7 @@ class TrainingRun:
             self._warn("train.shard=true changes nothing here: one process alone keeps all")
         log: Log | NoLog = NoLog()
         if self.processes.rank == 0:
-            log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self._warn)
+            log = Log(self.directory, resume_at=begun, tensorboard=options.tensorboard, say=self._warn)
             if begun:  # what was said before is not said again, and losses of before count
                 for record in read_log(log.path):
                     self.rails.record(record["kind"], record["step"], record)

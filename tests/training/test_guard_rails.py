@@ -157,6 +157,37 @@ def test_the_doctor_reads_the_log_again(tmp_path, capsys):
     assert main(["doctor", str(tmp_path)]) == 2
 
 
+def test_the_doctor_repeats_what_was_said_of_the_data(tmp_path, capsys):
+    import regard
+
+    rows = [f"word{n} aa\t{'AB'[n % 2]} {n}" for n in range(120)]
+    rows[5], rows[9] = "\tB 5", rows[8]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
+    small = ("model.width=16", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1", "train.threads=1")
+    plan = regard.plan(tmp_path / "pairs.tsv", overrides=(*small, "train.steps=4", "train.save_every=2"))
+
+    class Both(Told, StopAt):
+        def __init__(self):
+            Told.__init__(self)
+            StopAt.__init__(self, 1)
+
+    told = Both()
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", told)
+    regard.resume(tmp_path / "run", (), Told())
+    capsys.readouterr()
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert plan.findings
+    for finding in plan.findings:
+        assert out.count(f"note: {finding.line}") == 1
+    left = [line for line in told.lines if "blank" in line and not line.startswith("note: ")]
+    assert left
+    assert all(f"note: {line}" in out for line in left)
+    assert "nothing looks wrong" not in out
+    assert main(["plot", str(tmp_path / "run")]) == 0
+
+
 def test_of_few_outputs_the_share_that_is_cut_counts():
     assert said([("validation", 900, {"loss": 1.0, "cut": 4.0, "outputs": 7.0})], validate_sentences=100) == [
         "outputs cut"
