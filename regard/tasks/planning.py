@@ -25,7 +25,6 @@ from regard.tasks.config import RunConfig, make_config
 from regard.tasks.plans.columns import described
 from regard.tasks.plans.folders import Parts, listed, parts_in, tables_in
 from regard.tasks.spec import TASKS, Report, field_names, warn
-from regard.training.config import TrainConfig
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 """What a training may take where nothing is said."""
@@ -44,31 +43,6 @@ COLUMNS = {
 }
 """Settings of `[data]` that name columns, and the task that they are for where no task takes the data for its own."""
 
-VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
-"""How often a planned run is validated, and how often at the least where that takes long."""
-
-LEAST_VALIDATIONS = 4
-"""How many validations must be paid for, by what their loss takes alone; else it is of a part of the validation set."""
-
-RECORDS = 40
-"""How often a short planned run is logged at the least, so that its guard rails have enough to go by."""
-
-VALIDATING, RESERVED = 0.06, 0.05
-"""The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
-take, about."""
-
-FEW_UPDATES = 100
-"""Updates below which it is said that a budget is too small."""
-
-OTHERWISE = 1.5
-"""How many times as many validations must be paid for as are planned, or the other way round, for others."""
-
-CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
-"""How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
-end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
-what share early before it makes more; and after what share of its updates there are no more, as the rate has fallen."""
-
-
 _TARGETS = "raised to what the longest training targets need"
 _UPDATES = "goes with the number of updates"
 FOUND = {
@@ -80,9 +54,6 @@ FOUND = {
 
 LONG = 100
 """Characters of a value, such as a list of labels, that the page of a plan shows."""
-
-FAR_LONGER = 3.0
-"""By how many times the minutes that recipes were measured with a budget is exceeded before that is said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -530,144 +501,5 @@ def _columns(data: Mapping[str, Any]) -> str:
     return ", ".join(f"data.{name}={data[name]}" for name in COLUMNS if name in data)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """Seconds that an update and a validation take here, and the updates of one epoch."""
-
-    update: float
-    epoch: float | int
-    validation: float = 0.0
-
-
 def updates_in_words(count: int) -> str:
     return f"{count:,} update" + "s" * (count != 1)
-
-
-def validations_for(seconds: float, validation: float) -> int:
-    """How often to validate in so many seconds, of which one validation takes some."""
-    if not validation:
-        return VALIDATIONS
-    return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / validation)))
-
-
-def most_updates(plan: Plan, epoch: float | int) -> float:
-    """What data of this size may have, of which an epoch has so many: more would only overfit."""
-    return math.inf if math.isinf(plan.most_epochs) else float(max(1, math.ceil(plan.most_epochs * epoch)))
-
-
-def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
-    """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
-    rate, epoch = timing.update, timing.epoch
-    afford, validating = _afforded(seconds * (1 - RESERVED), seconds, timing, plan.validates_every)
-    steps = int(min(afford, most_updates(plan, epoch)))
-    passes = f"{updates_in_words(steps)}, {steps / epoch:.1f} epochs"
-    took = f"{1000 * rate:.1f} ms per update"
-    took += f", {validating:.0f} s of validation" if timing.validation else ""
-    few = "; so few teach a model little: give " if steps < FEW_UPDATES else ""
-    if steps < afford:
-        few += (
-            "more data" + ", or start from a trained run (--from)" * (not plan.config.train.start_from) if few else ""
-        )
-        return steps, (
-            f"{passes}, about {steps * rate:.0f} s: {afford:,} would fit into the remaining {seconds:.0f} s ({took}), "
-            f"but more than {plan.most_epochs:g} epochs of data of this size overfit{few}"
-        )
-    few += f"more than --minutes {plan.minutes:g}" if few else ""
-    return steps, (f"{passes}: as many as fit into the remaining {seconds:.0f} s ({took}){few}{_far_longer(plan)}")
-
-
-def _afforded(available: float, seconds: float, timing: Timing, every: int | None) -> tuple[int, float]:
-    """How many updates fit into the seconds that are available of these, and what is left for validations."""
-    if every is None:
-        validating = validations_for(seconds, timing.validation) * timing.validation
-        return max(1, int((available - validating) / timing.update)), validating
-    steps = max(1, int((available - timing.validation) / (timing.update + timing.validation / every)))
-    return steps, math.ceil(steps / every) * timing.validation
-
-
-def _far_longer(plan: Plan) -> str:
-    """What is said where a budget is far beyond those that the model's size was measured with."""
-    planned = any(one.name == "model.width" and one.name not in plan.asked for one in plan.decisions)
-    if not planned or plan.minutes is None or plan.minutes <= FAR_LONGER * plan.machine.usual_minutes:
-        return ""
-    width, usual = plan.config.model["width"], plan.machine.usual_minutes
-    return (
-        f"; recipes were measured with about {usual:g} minutes: in so many more a larger model may learn more, as with "
-        f"--set model.width={2 * width}"
-    )
-
-
-@dataclass(slots=True)
-class TimeBudget:
-    """The seconds that a run may take in all, and what its updates have taken in its course."""
-
-    seconds: float
-    began: float
-    """When the run began, by `time.monotonic`."""
-    most: float | int = math.inf
-    """Updates that data of its size may have."""
-    validation: float = 0.0
-    """Seconds of one, and whether that is what one took in the course of the run: when it was timed, the model had
-    learnt nothing, and wrote outputs as long as they may be."""
-    validated: bool = False
-    every: int | None = None
-    """Updates between validations, where that was given: how many there are then follows from the updates."""
-    update: float = 0.0
-    """What an update took, of late more than long ago."""
-    paused: float = 0.0
-    """Seconds since the last look in which something else was done than training."""
-    seen: int | None = None
-    at: float = 0.0
-
-    def left(self) -> float:
-        return self.began + self.seconds - time.monotonic()
-
-    def due(self, number: int, steps: int) -> bool:
-        """Whether it is time to look, after this update of so many."""
-        return self.seen is None or number - self.seen >= max(1, steps // CHECKS)
-
-    def steps(self, number: int, options: TrainConfig) -> int:
-        """How many updates there are to be in all, by what those so far took: as many as planned, unless the run would
-        end too late or too early."""
-        now, seen = time.monotonic(), self.seen
-        spent, self.paused = now - self.at - self.paused, 0.0
-        self.at, self.seen = now, number
-        if seen is None:
-            return options.steps
-        took = spent / (number - seen)
-        self.update = took if not self.update else 0.75 * self.update + 0.25 * took
-        left, each = self.left() - RESERVED * self.seconds, self.update
-        if self.every is None:
-            left -= self._validating(number, options)
-        else:
-            left, each = left - self.validation, each + self.validation / self.every
-        steps = int(min(self.most, number + max(1, int(left / each))))
-        difference = (steps - options.steps) * self.update / self.seconds
-        done = number / options.steps
-        late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
-        return steps if late or early else options.steps
-
-    def _validating(self, number: int, options: TrainConfig) -> float:
-        """The seconds of the validations to come: of as many as are paid for, for there will be no more."""
-        total = self.validations(options)
-        if not self.validated:
-            total = min(total, validations_for(self.seconds, self.validation))
-        return math.ceil(total * (1 - number / options.steps)) * self.validation
-
-    def validations(self, options: TrainConfig) -> int:
-        """How many validations there are to be in all: as many as planned, unless the first has shown that far more or
-        fewer are paid for."""
-        planned = max(1, round(options.steps / options.validate_every))
-        if self.every is not None:
-            return planned
-        paid = validations_for(self.seconds, self.validation) if self.validated else planned
-        return planned if planned < OTHERWISE * paid and paid < OTHERWISE * planned else paid
-
-
-def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:
-    """The configuration with so many updates; what is counted in updates follows, where nobody set it."""
-    every = max(1, math.ceil(steps / validations))
-    often = max(1, min(50, steps // RECORDS))
-    follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": often}
-    free = {name: value for name, value in follow.items() if f"train.{name}" not in plan.asked}
-    return replace(config, train=replace(config.train, steps=steps, **free))

@@ -23,18 +23,21 @@ from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_config, write_te
 from regard.runs.log import Log, NoLog, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Decision, Plan, TimeBudget, Timing, in_updates, updates_in_words
+from regard.tasks.planning import PLAN, Decision, Plan, updates_in_words
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs, warn
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import deterministic_algorithms, stop_signals
-from regard.trainer.update_timing import (
+from regard.trainer.throughput import Throughput
+from regard.trainer.time_budget import (
     SAMPLED,
     Minutes,
-    Throughput,
+    TimeBudget,
+    Timing,
     even_sample,
+    in_updates,
     seconds_per_update,
     seconds_to_time,
     seconds_to_validate,
@@ -254,7 +257,7 @@ class TrainingRun:
             if whole > most:
                 share = max(SAMPLED / count, float(f"{most / whole:.2g}"))
                 line = (
-                    f"the validation loss is of an even {100 * share:.2g} % of the batches: that of all {count:,} "
+                    f"the validation loss is of an even {100 * share:.2g} % of the batches, as that of all {count:,} "
                     f"would take {whole:.0f} s each time"
                 )
         share, line = self.processes.from_first((share, line))
@@ -291,38 +294,16 @@ class TrainingRun:
         options, begun = self.config.train, self.progress.step
         self.checkpointer = replace(self.checkpointer, settings=self.config.to_mapping())
         if self._done():
-            self.report.say(f"the run is finished: {begun} steps{self._why_early()}")
-            ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
-            if ending.rewritten:
-                self.report.say("its model was not yet the one to use and has been written")
-            if ending.which is not None:
-                self.report.say(ending.which)
+            self._end_again()
             return
-        if begun:
-            self.report.say(f"continuing from step {begun} of {options.steps}{self._by_whom()}")
-            if self.checkpointer.mend():
-                self._warn(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
-        else:
-            times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
-            steps = f"{options.steps} step" + "s" * (options.steps != 1)
-            self.report.say(f"training for {steps}{times}{self._by_whom()}")
-        if not begun and options.warmup_steps > options.steps:
-            self._warn(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+        self._say_what_begins()
         self._updated(begun)
         if self.processes.from_first(begun) != begun:
             raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
         if self.sharded is None:
             self.processes.spread(list(weights_of(self.model).values()))
-        if options.patience and self.processes.rank == 0 and self.prepared.validation() is None:
-            self._warn(f"train.patience={options.patience} never stops this run: there is nothing to validate on")
-        if options.shard and self.sharded is None:
-            self._warn("train.shard=true changes nothing here: one process alone keeps all")
-        log: Log | NoLog = NoLog()
-        if self.processes.rank == 0:
-            log = Log(self.directory, resume_at=begun, tensorboard=options.tensorboard, say=self._warn)
-            if begun:  # what was said before is not said again, and losses of before count
-                for record in read_log(log.path):
-                    self.rails.record(record["kind"], record["step"], record)
+        self._warn_of_settings()
+        log = self._log()
         stop: Callable[[], bool] = bool
         try:
             with (
@@ -351,16 +332,61 @@ class TrainingRun:
                 raise Stopped(
                     f"stopped while compiling, after step {self.progress.step}; {how_to_go_on(self.directory)}"
                 ) from None
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise RunError(
-                f"torch could not compile the model: {reason}; go on without: regard train --resume "
-                f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
-            ) from error
+            raise RunError(self._not_compiled(error)) from error
         finally:
             try:
                 self._collect(goes_on=False)  # what was begun is written to its end, also where training fails
             finally:
                 log.close()
+
+    def _end_again(self) -> None:
+        """Say of a finished run that it is; it may have been killed before it had come to its end."""
+        self.report.say(f"the run is finished: {self.progress.step} steps{self._why_early()}")
+        ending = self.checkpointer.finish(self.progress)
+        if ending.rewritten:
+            self.report.say("its model was not yet the one to use and has been written")
+        if ending.which is not None:
+            self.report.say(ending.which)
+
+    def _say_what_begins(self) -> None:
+        options, begun = self.config.train, self.progress.step
+        if begun:
+            self.report.say(f"continuing from step {begun} of {options.steps}{self._by_whom()}")
+            if self.checkpointer.mend():
+                self._warn(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
+            return
+        times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
+        steps = f"{options.steps} step" + "s" * (options.steps != 1)
+        self.report.say(f"training for {steps}{times}{self._by_whom()}")
+        if options.warmup_steps > options.steps:
+            self._warn(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+
+    def _warn_of_settings(self) -> None:
+        """Warn of settings that change nothing here."""
+        options = self.config.train
+        if options.patience and self.processes.rank == 0 and self.prepared.validation() is None:
+            self._warn(f"train.patience={options.patience} never stops this run: there is nothing to validate on")
+        if options.shard and self.sharded is None:
+            self._warn("train.shard=true changes nothing here: one process alone keeps all")
+
+    def _log(self) -> Log | NoLog:
+        """The log, of which the guard rails have read what is there: what was said before is not said again, and losses
+        of before count."""
+        if self.processes.rank:
+            return NoLog()
+        options, begun = self.config.train, self.progress.step
+        log = Log(self.directory, resume_at=begun, tensorboard=options.tensorboard, say=self._warn)
+        if begun:
+            for record in read_log(log.path):
+                self.rails.record(record["kind"], record["step"], record)
+        return log
+
+    def _not_compiled(self, error: RuntimeError) -> str:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return (
+            f"torch could not compile the model: {reason}; go on without: regard train --resume "
+            f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
+        )
 
     def _loop(self, log: "Log | NoLog", stop: Callable[[], bool]) -> None:
         stream = self._stream(Position(self.progress.epoch, self.progress.index))

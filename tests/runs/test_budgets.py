@@ -15,11 +15,11 @@ from regard.cli import main
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, TimeBudget, Timing, in_updates, steps_for
+from regard.tasks.planning import Machine
 from regard.tasks.run import load_config
-from regard.trainer import training_run, update_timing
+from regard.trainer import time_budget, training_run
+from regard.trainer.time_budget import Minutes, TimeBudget, Timing, in_updates, steps_for
 from regard.trainer.training_run import TrainingRun
-from regard.trainer.update_timing import Minutes
 from regard.training.loop import even_part
 
 CPU = Machine(cores=2)
@@ -140,16 +140,16 @@ def test_a_large_validation_set_is_read_in_part_and_that_is_frozen(files, tmp_pa
     monkeypatch.setattr(training_run, "seconds_per_update", lambda steps, seconds, processes: 0.1)
     run = regard.train(plan, tmp_path / "run", told)
     count = len([*run.config.kind.prepare(run.config, run.directory, Told(), new=False)[1].validation()])
-    assert count > 4 * update_timing.SAMPLED
+    assert count > 4 * time_budget.SAMPLED
     share = load_config(run.directory).train.validate_share
     assert (
         f"| `train.validate_share` | `{share}` | the validation loss is of " in (tmp_path / "run/plan.md").read_text()
     )
-    assert share == update_timing.SAMPLED / count
+    assert share == time_budget.SAMPLED / count
     assert taken[0] == 1
-    assert update_timing.SAMPLED <= taken[1] <= 2 * update_timing.SAMPLED
-    assert {*taken[2:]} == {update_timing.SAMPLED}
-    said = f"of the batches: that of all {count:,} would take "
+    assert time_budget.SAMPLED <= taken[1] <= 2 * time_budget.SAMPLED
+    assert {*taken[2:]} == {time_budget.SAMPLED}
+    said = f"of the batches, as that of all {count:,} would take "
     assert sum(said in line for line in told.lines) == 1
     taken.clear()
     whole = (*PAIRS, "train.batch_tokens=64", "data.max_len=16", "model.max_len=16", "train.validate_share=1.0")
@@ -165,9 +165,9 @@ def test_an_even_part_of_batches_and_a_sample_of_them():
             assert len(taken) == math.ceil(count * share)
             assert taken[0] == 0
             assert all(abs(one - number / share) <= 1 / share for number, one in enumerate(taken))
-        kept, found = update_timing.even_sample(range(count))
+        kept, found = time_budget.even_sample(range(count))
         assert found == count
-        assert min(count, update_timing.SAMPLED) <= len(kept) <= 2 * update_timing.SAMPLED
+        assert min(count, time_budget.SAMPLED) <= len(kept) <= 2 * time_budget.SAMPLED
         assert len({b - a for a, b in itertools.pairwise(kept)}) <= 1
         assert count - kept[-1] <= (kept[1] if len(kept) > 1 else 1)
 
@@ -186,7 +186,7 @@ def test_the_plan_of_a_run_says_what_the_run_changed_by_itself(files, tmp_path, 
     before = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds: (next(times), 10.0))
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     try:

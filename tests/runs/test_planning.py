@@ -20,9 +20,10 @@ from regard.cli import main
 from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, NotWritten, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
+from regard.tasks.planning import Machine, Recipe, between
 from regard.tasks.run import load_config
-from regard.trainer import checkpointing, doctor, training_run, update_timing
+from regard.trainer import checkpointing, doctor, time_budget, training_run
+from regard.trainer.time_budget import TimeBudget, Timing, steps_for, validations_for
 from regard.trainer.training_run import Stopped, TrainingRun
 from regard.training.config import TrainConfig
 from regard.training.optim import ExponentialAverage
@@ -1043,7 +1044,7 @@ def test_of_exact_matches_that_differ_by_chance_the_later_weights_are_chosen(fil
 
 
 def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
@@ -1074,7 +1075,7 @@ def test_fewer_validations_are_in_the_run_and_its_plan_so_that_resuming_is_exact
     validations(monkeypatch, *[{"seconds": 100.0}] * 20)
     timed = TrainingRun.timed
     monkeypatch.setattr(TrainingRun, "timed", lambda self, *given: replace(timed(self, *given), validation=0.1))
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (20, "20 updates"))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (20, "20 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
@@ -1103,7 +1104,7 @@ def test_minutes_change_no_updates_while_what_these_go_on_from_cannot_be_written
         return written(path, *given)
 
     monkeypatch.setattr(room, full, fails_once)
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     told = Told()

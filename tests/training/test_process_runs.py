@@ -22,11 +22,11 @@ from regard.nn.batch import row_count
 from regard.runs.checkpoint import WEIGHTS, checkpoints, read_part, weights_of
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
-from regard.tasks.planning import TimeBudget
-from regard.trainer import update_timing
+from regard.trainer import time_budget
 from regard.trainer.launch import launch
+from regard.trainer.throughput import Throughput
+from regard.trainer.time_budget import TimeBudget
 from regard.trainer.training_run import TrainingRun
-from regard.trainer.update_timing import Throughput
 from regard.training import processes
 from regard.training.processes import Processes, launched, local
 
@@ -370,7 +370,7 @@ def by_minutes(rank, world, pairs, directory, settings, fewer):
     if fewer and rank == 0:  # as where the first one's clock finds that updates have become slow
         TimeBudget.steps = lambda self, number, options: 3
         # However slow the machine is, more were paid for.
-        update_timing.steps_for = lambda plan, seconds, timing: (
+        time_budget.steps_for = lambda plan, seconds, timing: (
             10,
             "10 updates, as many as fit into the remaining seconds",
         )
