@@ -8,7 +8,7 @@ from typing import Any
 from regard.config import JsonObject
 from regard.errors import ConfigError, RunError
 from regard.look.charts import STYLE, Chart, Series, label, plot
-from regard.runs.log import read_log
+from regard.runs.log import NOTE, read_log
 
 TITLES = {
     "loss": ("Loss", "loss"),
@@ -59,7 +59,7 @@ def _records(run: Path) -> list[JsonObject]:
     path = run / "log.jsonl" if run.is_dir() else run
     if not path.exists():
         raise RunError(f"{path} does not exist: plot takes run directories, whose log.jsonl it reads")
-    records = read_log(path)
+    records = [one for one in read_log(path) if one.get("kind") != NOTE]
     if not records:
         raise RunError(f"{path} has no records yet: training logs every train.log_every updates")
     return records

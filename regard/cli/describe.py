@@ -61,7 +61,9 @@ def doctor(directory: Annotated[Path, typer.Argument(help="A run directory.", me
     found = diagnose(directory)
     for line in found.facts:
         print(line)
+    for note in found.notes:
+        print(f"note: {note}")
     for caution in found.cautions:
         print(f"{caution.kind}: {caution.line}")
-    if not found.cautions:
+    if not found.notes and not found.cautions:
         print("nothing looks wrong")

@@ -146,6 +146,9 @@ def train(
                 raise ConfigError(
                     "--minutes is for training without a preset: elsewhere set train.steps or train.epochs"
                 )
+            nothing = config is None and preset is None and not (data or world or start)
+            if nothing and not any(one.startswith(("data.", "model.")) for one in settings or ()):
+                raise ConfigError("nothing to train on: give --data FILES, or --preset NAME")
             if out is None and not dry_run:
                 raise ConfigError("--out is missing: the directory to make the run in")
             changed = tuple(settings or ())

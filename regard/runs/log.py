@@ -1,7 +1,7 @@
 """The log of a training run: one JSON object per line, and the same to TensorBoard where it is wanted."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -10,6 +10,9 @@ from typing import Any
 from regard.config import JsonObject
 from regard.errors import ConfigError, NotWritten, RunError
 from regard.runs.files import whole_file, write_errors
+
+NOTE = "note"
+"""The kind of records that hold what was said before a training; those of others are `train` and `validation`."""
 
 
 class Log:
@@ -98,6 +101,14 @@ class Log:
     def _was_removed(self) -> bool:
         """Whether someone has removed the log and left the run, which a lost mount does not."""
         return not self.path.exists() and self.path.parent.is_dir() and any(self.path.parent.iterdir())
+
+
+def write_notes(directory: Path, notes: Iterable[str], say: Callable[[str], None]) -> None:
+    """Begin a run's log with what was said before its training: records of kind `NOTE`, each once, at step 0."""
+    log = Log(directory, say=say)
+    for text in dict.fromkeys(notes):
+        log.write(NOTE, 0, {"text": text})
+    log.close()
 
 
 class NoLog:

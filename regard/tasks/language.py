@@ -396,6 +396,11 @@ class LanguageTask(Task):
             raise ConfigError(
                 f"train.cuda_graphs=true is not possible: this {model} model carries a state from batch to batch"
             )
+        if config.train.validate_share < 1 and config.data.carry:
+            raise ConfigError(
+                f"train.validate_share={config.train.validate_share} is not possible: with data.carry=true a state "
+                f"goes from each validation batch to the next"
+            )
         if config.data.isolate and not config.capabilities().packs:
             raise ConfigError(f"data.isolate=true is not possible: a {model} model cannot keep documents apart")
 

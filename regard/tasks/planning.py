@@ -25,7 +25,6 @@ from regard.tasks.config import RunConfig, make_config
 from regard.tasks.plans.columns import described
 from regard.tasks.plans.folders import Parts, listed, parts_in, tables_in
 from regard.tasks.spec import TASKS, Report, field_names, warn
-from regard.training.config import TrainConfig
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
 """What a training may take where nothing is said."""
@@ -44,27 +43,17 @@ COLUMNS = {
 }
 """Settings of `[data]` that name columns, and the task that they are for where no task takes the data for its own."""
 
-VALIDATIONS, FEWEST_VALIDATIONS = 10, 2
-"""How often a planned run is validated, and how often at the least where that takes long."""
+_TARGETS = "raised to what the longest training targets need"
+_UPDATES = "goes with the number of updates"
+FOUND = {
+    **{"decode.max_len": _TARGETS, "decode.max_extra": _TARGETS},
+    "train.steps": "see Updates below",
+    **{"train.validate_every": _UPDATES, "train.save_every": _UPDATES, "train.log_every": _UPDATES},
+}
+"""Why settings are as they are that are known only when the data was read, or updates were timed."""
 
-VALIDATING, RESERVED = 0.06, 0.05
-"""The share of a budget that validations may take before they are made fewer, and what saving and the end of a run
-take, about."""
-
-FEW_UPDATES = 100
-"""Updates below which it is said that a budget is too small."""
-
-OTHERWISE = 1.5
-"""How many times as many validations must be paid for as are planned, or the other way round, for others."""
-
-CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
-"""How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
-end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
-what share early before it makes more; and after what share of its updates there are no more, as the rate has fallen."""
-
-
-FAR_LONGER = 3.0
-"""By how many times the minutes that recipes were measured with a budget is exceeded before that is said."""
+LONG = 100
+"""Characters of a value, such as a list of labels, that the page of a plan shows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +241,11 @@ class Plan:
     asked: tuple[str, ...] = ()
     """Settings that were given, by name: not the planner's decisions."""
 
+    @property
+    def validates_every(self) -> int | None:
+        """The updates between validations, where that was given."""
+        return self.config.train.validate_every if "train.validate_every" in self.asked else None
+
     def lines(self) -> list[str]:
         """The plan in a few lines."""
         config, model = self.config, self.config.model
@@ -278,7 +272,8 @@ class Plan:
     def budget(self) -> str:
         if self.minutes is None:
             train = self.config.train
-            often = f"{train.epochs:g} times through the data" if train.epochs else updates_in_words(train.steps)
+            epochs = f"{train.epochs:g} epoch" + "s" * (train.epochs != 1)
+            often = epochs if train.epochs else updates_in_words(train.steps)
             return f"{often} as asked"
         return f"{self.minutes:g} minute" + "s" * (self.minutes != 1) + " in all"
 
@@ -315,12 +310,23 @@ class Plan:
                 final.append(Decision(name, whole[section][key], "as asked"))
         return final
 
-    def with_config(self, config: RunConfig) -> "Plan":
-        return replace(self, config=config)
+    def carried_out(self, config: RunConfig, decided: Sequence[Decision] = ()) -> "Plan":
+        """The plan with the settings that its run has, and a reason for each that it had not, or `decided` anew."""
+        anew = {one.name for one in decided}
+        kept = [one for one in self.decisions if one.name not in anew]
+        known = {one.name for one in kept} | anew | {*self.asked}
+        before, after = (settings.by_name(one.to_mapping()) for one in (self.config, config))
+        found = [
+            Decision(name, value, FOUND.get(name, "follows from the data"))
+            for name, value in after.items()
+            if name not in known and value != before.get(name)
+        ]
+        return replace(self, config=config, decisions=(*kept, *decided, *found))
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return (text if len(text) <= LONG else f"{text[: LONG - 3]}...").replace("|", "\\|")
 
 
 def plan(
@@ -344,8 +350,8 @@ def plan(
 
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
-    if minutes is not None and not minutes > 0:
-        raise ConfigError(f"minutes={minutes} must be above 0")
+    if minutes is not None and not 0 < 60.0 * minutes < math.inf:
+        raise ConfigError(f"minutes={minutes} must be above 0 and finite")
     overrides, extra = settings.listed(overrides), settings.sections(**(extra or {}))
     given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
@@ -495,124 +501,5 @@ def _columns(data: Mapping[str, Any]) -> str:
     return ", ".join(f"data.{name}={data[name]}" for name in COLUMNS if name in data)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """Seconds that an update and a validation take here, and the updates of one epoch."""
-
-    update: float
-    epoch: float | int
-    validation: float = 0.0
-
-
 def updates_in_words(count: int) -> str:
     return f"{count:,} update" + "s" * (count != 1)
-
-
-def validations_for(seconds: float, validation: float) -> int:
-    """How often to validate in so many seconds, of which one validation takes some."""
-    if not validation:
-        return VALIDATIONS
-    return max(FEWEST_VALIDATIONS, min(VALIDATIONS, int(VALIDATING * seconds / validation)))
-
-
-def most_updates(plan: Plan, epoch: float | int) -> float:
-    """What data of this size may have, of which an epoch has so many: more would only overfit."""
-    return math.inf if math.isinf(plan.most_epochs) else float(max(1, math.ceil(plan.most_epochs * epoch)))
-
-
-def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
-    """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
-    rate, epoch = timing.update, timing.epoch
-    validating = validations_for(seconds, timing.validation) * timing.validation
-    afford = max(1, int((seconds * (1 - RESERVED) - validating) / rate))
-    steps = int(min(afford, most_updates(plan, epoch)))
-    passes = f"{steps / epoch:.1f} times through the data"
-    took = f"{1000 * rate:.1f} ms per update here"
-    took += f", and {validating:.0f} s for validations" if timing.validation else ""
-    if steps < afford:
-        return steps, (
-            f"{updates_in_words(steps)}, {passes}, some {steps * rate:.0f} s: the budget would have paid for "
-            f"{afford:,} ({took}), but more than {plan.most_epochs:g} times through data of this size overfits"
-        )
-    few = f"; so few teach a model little: give more than --minutes {plan.minutes:g}" if steps < FEW_UPDATES else ""
-    paid = f"what {seconds:.0f} s, which were left of the budget, pay for ({took})"
-    return steps, f"{updates_in_words(steps)}, {passes}: {paid}{few}{_far_longer(plan)}"
-
-
-def _far_longer(plan: Plan) -> str:
-    """What is said where a budget is far beyond those that the model's size was measured with."""
-    planned = any(one.name == "model.width" and one.name not in plan.asked for one in plan.decisions)
-    if not planned or plan.minutes is None or plan.minutes <= FAR_LONGER * plan.machine.usual_minutes:
-        return ""
-    width, usual = plan.config.model["width"], plan.machine.usual_minutes
-    return (
-        f"; recipes were measured with about {usual:g} minutes: in so many more a larger model may learn more, as with "
-        f"--set model.width={2 * width}"
-    )
-
-
-@dataclass(slots=True)
-class TimeBudget:
-    """The seconds that a run may take in all, and what its updates have taken in its course."""
-
-    seconds: float
-    began: float
-    """When the run began, by `time.monotonic`."""
-    most: float | int = math.inf
-    """Updates that data of its size may have."""
-    validation: float = 0.0
-    """Seconds of one, and whether that is what one took in the course of the run: when it was timed, the model had
-    learnt nothing, and wrote outputs as long as they may be."""
-    validated: bool = False
-    update: float = 0.0
-    """What an update took, of late more than long ago."""
-    paused: float = 0.0
-    """Seconds since the last look in which something else was done than training."""
-    seen: int | None = None
-    at: float = 0.0
-
-    def left(self) -> float:
-        return self.began + self.seconds - time.monotonic()
-
-    def due(self, number: int, steps: int) -> bool:
-        """Whether it is time to look, after this update of so many."""
-        return self.seen is None or number - self.seen >= max(1, steps // CHECKS)
-
-    def steps(self, number: int, options: TrainConfig) -> int:
-        """How many updates there are to be in all, by what those so far took: as many as planned, unless the run would
-        end too late or too early."""
-        now, seen = time.monotonic(), self.seen
-        spent, self.paused = now - self.at - self.paused, 0.0
-        self.at, self.seen = now, number
-        if seen is None:
-            return options.steps
-        took = spent / (number - seen)
-        self.update = took if not self.update else 0.75 * self.update + 0.25 * took
-        left = self.left() - RESERVED * self.seconds - self._validating(number, options)
-        steps = int(min(self.most, number + max(1, int(left / self.update))))
-        difference = (steps - options.steps) * self.update / self.seconds
-        done = number / options.steps
-        late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
-        return steps if late or early else options.steps
-
-    def _validating(self, number: int, options: TrainConfig) -> float:
-        """The seconds of the validations to come: of as many as are paid for, for there will be no more."""
-        total = self.validations(options)
-        if not self.validated:
-            total = min(total, validations_for(self.seconds, self.validation))
-        return math.ceil(total * (1 - number / options.steps)) * self.validation
-
-    def validations(self, options: TrainConfig) -> int:
-        """How many validations there are to be in all: as many as planned, unless the first has shown that far more or
-        fewer are paid for."""
-        planned = max(1, round(options.steps / options.validate_every))
-        paid = validations_for(self.seconds, self.validation) if self.validated else planned
-        return planned if planned < OTHERWISE * paid and paid < OTHERWISE * planned else paid
-
-
-def in_updates(plan: Plan, config: RunConfig, steps: int, validations: int = VALIDATIONS) -> RunConfig:
-    """The configuration with so many updates; what is counted in updates follows, where nobody set it."""
-    every = max(1, math.ceil(steps / validations))
-    follow = {"validate_every": every, "save_every": max(every, math.ceil(steps / 3)), "log_every": min(50, every)}
-    free = {name: value for name, value in follow.items() if f"train.{name}" not in plan.asked}
-    return replace(config, train=replace(config.train, steps=steps, epochs=0.0, **free))

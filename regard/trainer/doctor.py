@@ -5,7 +5,7 @@ from pathlib import Path
 
 from regard.errors import RunError
 from regard.runs.files import MODEL
-from regard.runs.log import read_log
+from regard.runs.log import NOTE, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.planning import PLAN
 from regard.tasks.run import load_config
@@ -18,13 +18,9 @@ class Diagnosis:
     """How a run stands, in lines, and what should be done about it."""
 
     facts: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What was said of its data before it was trained: what may be wrong with it, what was left out or cut."""
     cautions: tuple[Caution, ...]
-
-
-def guard_rails(config: RunConfig, shown: int) -> GuardRails:
-    """The guard rails of a run of which so many validation outputs are written."""
-    options = config.train
-    return GuardRails(options.steps, options.warmup_steps, shown)
 
 
 def diagnose(directory: str | Path) -> Diagnosis:
@@ -37,9 +33,10 @@ def diagnose(directory: str | Path) -> Diagnosis:
             f"{directory} has no log.jsonl: it was not trained here, so there is nothing to say about its training"
         )
     records = read_log(path)
-    rails = guard_rails(config, config.train.validate_sentences)
+    rails = GuardRails(config.train)
     found = [one for record in records for one in rails.record(record["kind"], record["step"], record)]
-    return Diagnosis(tuple(_facts(directory, config, records)), tuple(found))
+    notes = [record["text"].removeprefix("note: ") for record in records if record["kind"] == NOTE]
+    return Diagnosis(tuple(_facts(directory, config, records)), tuple(notes), tuple(found))
 
 
 def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:

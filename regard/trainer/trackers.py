@@ -89,9 +89,11 @@ TRACKERS: Registry[Callable[[Path], Tracker]] = Registry(
 
 
 class Tracked:
-    """A report that also tells trackers. One that fails is told of once and left out; training goes on."""
+    """A report that also tells trackers, and keeps warnings. A tracker that fails is told of once and left out;
+    training goes on."""
 
     def __init__(self, report: Report, trackers: Mapping[str, Tracker], directory: Path) -> None:
+        self.warnings = list[str]()
         self._report, self._directory = report, directory
         self._trackers, self._opened = dict(trackers), False
 
@@ -99,6 +101,7 @@ class Tracked:
         self._report.say(text)
 
     def warn(self, text: str) -> None:
+        self.warnings.append(text)
         warn(self._report, text)
 
     def progress(self, what: str, pairs: int) -> None:
@@ -151,7 +154,7 @@ Reports = Report | str | Sequence[Report | str] | None
 
 
 @contextmanager
-def reporting(given: Reports, directory: Path) -> Iterator[Report]:
+def reporting(given: Reports, directory: Path) -> Iterator[Tracked]:
     """One report that tells all of them; trackers are closed at the end. Without a report, `OnlyWarnings` hears."""
     listed = [given] if isinstance(given, str) or not isinstance(given, Sequence) else [*given]
     plain: list[Report] = []
@@ -166,9 +169,6 @@ def reporting(given: Reports, directory: Path) -> Iterator[Report]:
     if len(plain) > 1:
         raise ConfigError(f"{len(plain)} reports are given; one, and any number of trackers by name, can be told")
     report = plain[0] if plain else OnlyWarnings()
-    if not names:
-        yield report
-        return
     tracked = Tracked(report, {name: TRACKERS.named(name)(directory) for name in dict.fromkeys(names)}, directory)
     try:
         yield tracked

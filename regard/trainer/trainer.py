@@ -28,15 +28,15 @@ from regard.runs.files import (
     whole_or_nothing,
     write_config,
 )
+from regard.runs.log import write_notes
 from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
 from regard.tasks.spec import Prepared, Report, Silence, warn
 from regard.trainer.machine import check_machine
-from regard.trainer.trackers import Reports, reporting
+from regard.trainer.trackers import Reports, Tracked, reporting
 from regard.trainer.training_request import TrainingRequest, ready
 from regard.trainer.training_run import Stopped, TrainingRun, how_to_go_on
-from regard.trainer.update_timing import seconds_to_time
 from regard.training.processes import Processes, joined, own_rank, restarted, said_once
 
 __all__ = ["Adjust", "Stopped", "resume", "train"]
@@ -135,8 +135,8 @@ def _follow(directory: Path, processes: Processes) -> Run:
     config = RunConfig.of(told["config"])
     config, prepared = config.kind.prepare(config, directory, Silence(), new=False)
     training = TrainingRun(config, directory, prepared, Silence(), processes)
-    if (seconds := told.get("timing")) is not None:
-        training.timed(seconds)
+    if (timing := told.get("timing")) is not None:
+        training.timed(*timing)
         training.adopt(RunConfig.of(processes.from_first(None)))
         training.follow()
     if told["checkpoint"]:
@@ -154,7 +154,7 @@ def _gone(training: TrainingRun) -> Run:
 def _train(
     config: RunConfig,
     directory: Path,
-    report: Report,
+    report: Tracked,
     fit_memory: bool,
     adjust: Adjust | None,
     processes: Processes,
@@ -174,7 +174,7 @@ def _train(
             f"--fit tries the memory of one GPU; with {processes.world} processes set train.batch_tokens, which is "
             f"that of all together, to as many times what it finds for one"
         )
-    timing = None if plan is None or plan.minutes is None else seconds_to_time(plan.minutes)
+    timing = None if plan is None or plan.minutes is None else (plan.minutes, plan.asked)
     with (
         processes.first_works() as tell,
         whole_or_nothing(directory, is_begun, partial(warn, report)),
@@ -191,9 +191,10 @@ def _train(
         if timing is not None:  # by all processes together, as they will train
             tell({"config": config.to_mapping(), "checkpoint": None, "timing": timing})
         if plan is not None:
-            config = training.planned(plan, None if timing is None else training.timed(timing), began)
+            config = training.planned(plan, None if timing is None else training.timed(*timing), began)
         training.identify(identity_of(config.to_mapping(), training.progress.data))
         write_config(directory, config.to_mapping(), training.progress.run)
+        write_notes(directory, report.warnings, partial(warn, report))
     if timing is not None:
         processes.from_first(config.to_mapping())
     else:

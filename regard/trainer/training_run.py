@@ -3,8 +3,8 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,22 +17,34 @@ from regard.data import Loader, Position
 from regard.data.prepared_cache import whole_batches
 from regard.data.sharing import Idle, Share, share
 from regard.errors import ConfigError, Diverged, NotWritten, RegardError, RunError, memory_errors
+from regard.nn.batch import StreamedWindows
 from regard.runs.checkpoint import Progress, checkpoints, load_weights_strictly, weights_of
 from regard.runs.files import CHECKPOINTS, CONFIG, MODEL, write_config, write_text
 from regard.runs.log import Log, NoLog, read_log
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, data_digest
-from regard.tasks.planning import PLAN, Plan, TimeBudget, Timing, updates_in_words
+from regard.tasks.planning import PLAN, Decision, Plan, updates_in_words
 from regard.tasks.run import build_model, choose_device, choose_precision, packs
 from regard.tasks.spec import FollowsUpdates, Prepared, Report, Silence, Stream, TellsOutputs, warn
 from regard.trainer.batch_size import BatchSizeFinder, HasTrialBatches
 from regard.trainer.checkpointing import Checkpointer
-from regard.trainer.doctor import guard_rails
 from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import deterministic_algorithms, stop_signals
-from regard.trainer.update_timing import Minutes, Throughput, seconds_per_update
+from regard.trainer.throughput import Throughput
+from regard.trainer.time_budget import (
+    SAMPLED,
+    Minutes,
+    TimeBudget,
+    Timing,
+    even_sample,
+    in_updates,
+    seconds_per_update,
+    seconds_to_time,
+    seconds_to_validate,
+)
 from regard.training.cuda_graphs import GraphReplay
-from regard.training.loop import Step, fit, validate
+from regard.training.guard_rails import GuardRails
+from regard.training.loop import Step, even_part, fit, validate
 from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
 from regard.training.processes import ONE, Processes, local
@@ -104,9 +116,10 @@ class TrainingRun:
         self.throughput = Throughput()
         self.told = time.monotonic()
         self.split = self.idle = self.slow_disk = False
-        self.rails = guard_rails(config, options.validate_sentences)
+        self.rails = GuardRails(options)
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
         self.minutes: Minutes | None = None
+        self.decided = list[Decision]()
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -126,24 +139,26 @@ class TrainingRun:
         with deterministic_algorithms(options.deterministic):
             budget = trial.largest(self.prepared, pack=self._packs())
         self.report.say(f"train.batch_tokens={budget} is the most that fits")
+        self.decided.append(Decision("train.batch_tokens", budget, "the most that fits the memory (--fit)"))
         self.config = self.prepared.config = replace(self.config, train=replace(options, batch_tokens=budget))
         return self.config
 
     def planned(self, plan: Plan, timing: Timing | None, began: float) -> RunConfig:
         """The configuration with as many updates as the plan's minutes pay for by `timing`; the plan is written down.
 
-        From then on the number of updates is a setting like any other, so that resuming is exact.
+        From then on the number of updates is a setting like any other, so that resuming is exact. Where it was given,
+        only what is counted in updates follows.
         """
-        updates = f"{updates_in_words(self.config.train.steps)}, as asked."
-        if timing is not None and plan.minutes is not None:
+        updates = updates_in_words(self.config.train.steps)
+        updates = f"{plan.budget()}: {updates}." if self.config.train.epochs else f"{updates}, as asked."
+        if timing is None or plan.minutes is None:
+            self.adopt(in_updates(plan, self.config, self.config.train.steps))
+        else:
             self.minutes = Minutes.of(plan, plan.minutes, timing, began)
             config, updates = self.minutes.first(self.config, timing)
             self.adopt(config)
             self.report.say(updates)
-        page = plan.with_config(self.config).page(updates)
-        write_text(self.directory / PLAN, page)
-        if self.minutes is not None:
-            self.minutes.page = page
+        write_text(self.directory / PLAN, plan.carried_out(self.config, self.decided).page(updates))
         return self.config
 
     def follow(self) -> None:
@@ -154,13 +169,14 @@ class TrainingRun:
         """Train with these settings, which differ in how long and how often."""
         self.config = self.prepared.config = config
         self.checkpointer = replace(self.checkpointer, options=config.train)
-        self.rails = guard_rails(config, config.train.validate_sentences)
+        self.rails = GuardRails(config.train)
 
-    def timed(self, seconds: float) -> Timing:
-        """What an update and a validation take, timed for so many seconds. Leaves weights and optimiser as they were.
+    def timed(self, minutes: float | int, asked: Collection[str] = ()) -> Timing:
+        """What an update and a validation take, of a run of so many minutes. Leaves weights and optimiser as they were.
 
         On a CPU one thread is timed too: where others use its cores, several threads wait for one another. The faster
-        number is `train.threads` from then on, unless that was given.
+        number is `train.threads` from then on, and `train.validate_share` what the minutes pay for of a large
+        validation set, unless they are among the settings that were `asked` for.
 
         The validation is that of a model that has learnt nothing, whose outputs are as long as they may be: others take
         less.
@@ -168,17 +184,19 @@ class TrainingRun:
         self.report.say("timing some updates")
         weights = {name: local(value).detach().to("cpu", copy=True) for name, value in weights_of(self.model).items()}
         threads = torch.get_num_threads()
+        seconds = seconds_to_time(minutes)
         update, epoch = self._timed_updates(seconds)
-        free = self.processes.world == 1 and not self.config.train.threads
+        free = self.processes.world == 1 and "train.threads" not in asked and not self.config.train.threads
         if free and self.device.type == "cpu" and threads > 1:
             torch.set_num_threads(1)
             alone, _ = self._timed_updates(seconds)
             if alone < update:
-                self.report.say(f"one thread is faster here than {threads}: train.threads=1")
-                self.config = replace(self.config, train=replace(self.config.train, threads=1))
-                self.prepared.config, update = self.config, alone
+                self._decide("threads", 1, f"one thread is faster here than {threads}")
+                update = alone
             else:
                 torch.set_num_threads(threads)
+        if "train.validate_share" not in asked:
+            self._validate_on_a_part(seconds_to_validate(minutes))
         validation = self._timed_validation()
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
@@ -225,6 +243,33 @@ class TrainingRun:
             processes=self.processes,
         )
 
+    def _validate_on_a_part(self, most: float) -> None:
+        """Have validations take the loss of an even part of the batches, where all would take more than so long."""
+        began, share, line = time.monotonic(), 1.0, ""
+        kept, count = even_sample(self.prepared.validation() or ())
+        read = time.monotonic() - began
+        if len(kept) < count and not isinstance(kept[0], StreamedWindows):  # which go on from one another
+            with self._eager():
+                self._loss_of(kept[:1])  # the first loads what the others have
+                began = time.monotonic()
+                self._loss_of(kept)
+            whole = read + count * (time.monotonic() - began) / len(kept)
+            if whole > most:
+                share = max(SAMPLED / count, float(f"{most / whole:.2g}"))
+                line = (
+                    f"the validation loss is of an even {100 * share:.2g} % of the batches, as that of all {count:,} "
+                    f"would take {whole:.0f} s each time"
+                )
+        share, line = self.processes.from_first((share, line))
+        if share < self.config.train.validate_share:
+            self._decide("validate_share", share, line)
+
+    def _decide(self, name: str, value: Any, why: str) -> None:
+        """Change a setting of training for a reason that is said here and in the plan."""
+        self.report.say(f"{why}: train.{name}={value:g}")
+        self.config = self.prepared.config = replace(self.config, train=replace(self.config.train, **{name: value}))
+        self.decided.append(Decision(f"train.{name}", value, why))
+
     def _timed_validation(self) -> float:
         """Seconds of a validation; what a model that has learnt nothing writes is not told."""
         if (batches := self.prepared.validation()) is None:
@@ -249,38 +294,16 @@ class TrainingRun:
         options, begun = self.config.train, self.progress.step
         self.checkpointer = replace(self.checkpointer, settings=self.config.to_mapping())
         if self._done():
-            self.report.say(f"the run is finished: {begun} steps{self._why_early()}")
-            ending = self.checkpointer.finish(self.progress)  # it may have been killed before it had come to its end
-            if ending.rewritten:
-                self.report.say("its model was not yet the one to use and has been written")
-            if ending.which is not None:
-                self.report.say(ending.which)
+            self._end_again()
             return
-        if begun:
-            self.report.say(f"continuing from step {begun} of {options.steps}{self._by_whom()}")
-            if self.checkpointer.mend():
-                self._warn(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
-        else:
-            times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
-            steps = f"{options.steps} step" + "s" * (options.steps != 1)
-            self.report.say(f"training for {steps}{times}{self._by_whom()}")
-        if not begun and options.warmup_steps > options.steps:
-            self._warn(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+        self._say_what_begins()
         self._updated(begun)
         if self.processes.from_first(begun) != begun:
             raise RunError(f"the processes do not see the same checkpoints in {self.directory}: it must be shared")
         if self.sharded is None:
             self.processes.spread(list(weights_of(self.model).values()))
-        if options.patience and self.processes.rank == 0 and self.prepared.validation() is None:
-            self._warn(f"train.patience={options.patience} never stops this run: there is nothing to validate on")
-        if options.shard and self.sharded is None:
-            self._warn("train.shard=true changes nothing here: one process alone keeps all")
-        log: Log | NoLog = NoLog()
-        if self.processes.rank == 0:
-            log = Log(self.directory, resume_at=begun or None, tensorboard=options.tensorboard, say=self._warn)
-            if begun:  # what was said before is not said again, and losses of before count
-                for record in read_log(log.path):
-                    self.rails.record(record["kind"], record["step"], record)
+        self._warn_of_settings()
+        log = self._log()
         stop: Callable[[], bool] = bool
         try:
             with (
@@ -309,16 +332,61 @@ class TrainingRun:
                 raise Stopped(
                     f"stopped while compiling, after step {self.progress.step}; {how_to_go_on(self.directory)}"
                 ) from None
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise RunError(
-                f"torch could not compile the model: {reason}; go on without: regard train --resume "
-                f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
-            ) from error
+            raise RunError(self._not_compiled(error)) from error
         finally:
             try:
                 self._collect(goes_on=False)  # what was begun is written to its end, also where training fails
             finally:
                 log.close()
+
+    def _end_again(self) -> None:
+        """Say of a finished run that it is; it may have been killed before it had come to its end."""
+        self.report.say(f"the run is finished: {self.progress.step} steps{self._why_early()}")
+        ending = self.checkpointer.finish(self.progress)
+        if ending.rewritten:
+            self.report.say("its model was not yet the one to use and has been written")
+        if ending.which is not None:
+            self.report.say(ending.which)
+
+    def _say_what_begins(self) -> None:
+        options, begun = self.config.train, self.progress.step
+        if begun:
+            self.report.say(f"continuing from step {begun} of {options.steps}{self._by_whom()}")
+            if self.checkpointer.mend():
+                self._warn(f"its {MODEL} was missing or damaged and has been made again from step {begun}")
+            return
+        times = f", {options.epochs:g} epoch" + "s" * (options.epochs != 1) if options.epochs else ""
+        steps = f"{options.steps} step" + "s" * (options.steps != 1)
+        self.report.say(f"training for {steps}{times}{self._by_whom()}")
+        if options.warmup_steps > options.steps:
+            self._warn(f"the rate will not reach its peak: train.warmup={options.warmup} is more than train.steps")
+
+    def _warn_of_settings(self) -> None:
+        """Warn of settings that change nothing here."""
+        options = self.config.train
+        if options.patience and self.processes.rank == 0 and self.prepared.validation() is None:
+            self._warn(f"train.patience={options.patience} never stops this run: there is nothing to validate on")
+        if options.shard and self.sharded is None:
+            self._warn("train.shard=true changes nothing here: one process alone keeps all")
+
+    def _log(self) -> Log | NoLog:
+        """The log, of which the guard rails have read what is there: what was said before is not said again, and losses
+        of before count."""
+        if self.processes.rank:
+            return NoLog()
+        options, begun = self.config.train, self.progress.step
+        log = Log(self.directory, resume_at=begun, tensorboard=options.tensorboard, say=self._warn)
+        if begun:
+            for record in read_log(log.path):
+                self.rails.record(record["kind"], record["step"], record)
+        return log
+
+    def _not_compiled(self, error: RuntimeError) -> str:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return (
+            f"torch could not compile the model: {reason}; go on without: regard train --resume "
+            f"{shlex.quote(str(self.directory))} --set train.compile=false --set train.compile_blocks=false"
+        )
 
     def _loop(self, log: "Log | NoLog", stop: Callable[[], bool]) -> None:
         stream = self._stream(Position(self.progress.epoch, self.progress.index))
@@ -495,10 +563,10 @@ class TrainingRun:
             return
         self.config = self.prepared.config = after
         self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
-        self.rails.lasts(after.train.steps, after.train.warmup_steps)
-        if self.processes.rank == 0:
+        self.rails.lasts(after.train)
+        if minutes.plan is not None:
             self.report.say(minutes.note(step.number, before, after.train))
-            self._written(PLAN, minutes.page)
+            self._written(PLAN, minutes.plan.carried_out(after, self.decided).page(minutes.updates))
 
     def _written(self, name: str, what: RunConfig | str) -> bool:
         """Write what has changed in the course of training; whether it was, by this process or by the first."""
@@ -572,20 +640,9 @@ class TrainingRun:
 
     def _validate(self, batches: Iterable[Any]) -> dict[str, float]:
         began = time.monotonic()
-        # What was compiled for training's batches would be compiled again for these.
-        eager = torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
         averaged = nullcontext() if self.average is None else self.average.applied()
-        with averaged, eager:
-            values = validate(
-                self.model,
-                self.objective,
-                whole_batches(batches),
-                device=self.device,
-                precision=self.precision,
-                processes=self.processes,
-            )
-            if self.sharded is not None:
-                self.sharded.give_up()
+        with averaged, self._eager():
+            values = self._loss_of(even_part(batches, self.config.train.validate_share))
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
             values |= self._scores()
@@ -593,6 +650,23 @@ class TrainingRun:
         self._paused(time.monotonic() - began)
         # Whether it was the best is decided by the first process's figures in all.
         return self.processes.from_first(values | {"seconds": time.monotonic() - began})
+
+    def _eager(self) -> AbstractContextManager[Any]:
+        """What was compiled for training's batches would be compiled again for those of a validation."""
+        return torch.compiler.set_stance("force_eager") if self.config.train.compile_blocks else nullcontext()
+
+    def _loss_of(self, batches: Iterable[Any]) -> dict[str, float]:
+        values = validate(
+            self.model,
+            self.objective,
+            whole_batches(batches),
+            device=self.device,
+            precision=self.precision,
+            processes=self.processes,
+        )
+        if self.sharded is not None:
+            self.sharded.give_up()
+        return values
 
     def _scores(self) -> dict[str, float]:
         """The task's own scores; of a model in shards from a whole copy of it, which lives as long as that takes."""

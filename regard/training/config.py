@@ -52,6 +52,8 @@ class TrainConfig:
     """Do not train the embedding."""
 
     validate_every: int = 1000
+    validate_share: float = 1.0
+    """The share of the validation batches that the loss is of, evenly spread; 1 for all."""
     validate_sentences: int = 200
     """How many validation sentences are translated at a validation; 0 for the loss alone."""
     show_outputs: int = 2
@@ -123,7 +125,7 @@ class TrainConfig:
         )
         check_at_least(self, 0, *counts, "clip", "weight_decay", "r_drop", "epochs", where="train.")
         check_fractions(self, "smoothing", "ema", "floor", "momentum", "warmup_share", where="train.")
-        for name in ("decay", "layer_decay"):
+        for name in ("decay", "layer_decay", "validate_share"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ConfigError(f"train.{name}={getattr(self, name)} must be above 0 and at most 1")
         if self.layer_decay < 1.0 and self.optimizer == "muon":

@@ -3,18 +3,22 @@
 They are given the records of a log as they are written, so that `regard doctor` finds in a log what training said.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FIRST = 8
-"""Logged losses before anything is said of how they fall."""
+from regard.training.config import TrainConfig
+from regard.training.selection import is_better, lower_is_better, reached
+
+MOST, LEAST = 8, 3
+"""How many logged losses on end are compared with the first ones, at most and at least: a fifth of all."""
 
 NOT_FALLING = 0.99
 """The share of the first losses that later ones must be below."""
 
-OVERFITTED, RISES = 1.02, 3
-"""How far above the best a validation loss has risen, and at how many validations on end, where it overfits."""
+WORSE, RISES = 1.02, 3
+"""How much worse than the best a validation is, and how many are on end, where a training overfits."""
 
 CUT = 0.05
 PADDING, WAITING = 0.5, 0.4
@@ -32,35 +36,44 @@ class Caution:
 
 
 class GuardRails:
-    """Reads records of training and of validation in their order.
+    """Reads records of training and of validation in their order."""
 
-    `validated` is how many outputs a validation wrote, where its records do not say (`outputs`).
-    """
-
-    def __init__(self, total: int, warmup: int = 0, validated: int = 0) -> None:
-        self._total, self._warmup, self._validated = total, warmup, validated
+    def __init__(self, options: TrainConfig) -> None:
+        self._options = options
         self._losses: list[tuple[int, float]] = []
-        self._best: float | None = None
+        self._waiting: list[float] = []
+        self._padding: list[float] = []
+        self._best: tuple[int, float] | None = None
+        self._lowest = self._before = math.inf
         self._rises, self._epoch = 0, 0
         self._said: set[str] = set()
 
     def record(self, kind: str, step: int, values: Mapping[str, Any]) -> list[Caution]:
         """What is to be said after this record, if anything."""
-        found = self._train(step, values) if kind == "train" else self._validation(step, values)
+        read = {"train": self._train, "validation": self._validation}.get(kind)
+        found = [] if read is None else read(step, values)
         fresh = [one for one in found if one.kind not in self._said]
         self._said.update(one.kind for one in fresh)
         return fresh
 
-    def lasts(self, total: int, warmup: int) -> None:
+    def lasts(self, options: TrainConfig) -> None:
         """The training is to have so many updates after all."""
-        self._total, self._warmup = total, warmup
+        self._options = options
+
+    @property
+    def _window(self) -> int:
+        """How many losses are compared: fewer where few are logged."""
+        return max(LEAST, min(MOST, self._options.steps // self._options.log_every // 5))
 
     def _train(self, step: int, values: Mapping[str, Any]) -> list[Caution]:
         found: list[Caution] = []
         self._epoch = int(values.get("epoch", self._epoch))
+        if self._losses:  # until the first, everything is started
+            self._waiting.append(float(values.get("waiting", 0.0)))
+            self._padding.append(float(values.get("padding", 0.0)))
         self._losses.append((step, float(values.get("nll", values["loss"]))))
-        waiting, padding = float(values.get("waiting", 0.0)), float(values.get("padding", 0.0))
-        if len(self._losses) > 2 and waiting > WAITING:
+        waiting, padding = self._of_late(self._waiting), self._of_late(self._padding)
+        if waiting > WAITING:
             found.append(
                 Caution(
                     "waiting",
@@ -68,7 +81,7 @@ class GuardRails:
                     f"give the machine more cores",
                 )
             )
-        if len(self._losses) > 2 and padding > PADDING:
+        if padding > PADDING:
             found.append(
                 Caution(
                     "padding",
@@ -76,10 +89,11 @@ class GuardRails:
                     f"(data.max_len), or train.batch_tokens is too small for them; a GPU packs (train.pack)",
                 )
             )
-        later = [loss for at, loss in self._losses if at > max(self._warmup, 0.25 * self._total)]
-        if len(self._losses) >= 2 * FIRST and len(later) >= FIRST:
-            first = sum(loss for _, loss in self._losses[:FIRST]) / FIRST
-            if sum(later[-FIRST:]) / FIRST > NOT_FALLING * first:
+        begin = max(self._options.warmup_steps, 0.25 * self._options.steps)
+        later = [loss for at, loss in self._losses if at > begin]
+        if len(self._losses) >= 2 * self._window and len(later) >= self._window:
+            first = sum(loss for _, loss in self._losses[: self._window]) / self._window
+            if self._of_late(later) > NOT_FALLING * first:
                 found.append(
                     Caution(
                         "loss not falling",
@@ -90,34 +104,30 @@ class GuardRails:
                 )
         return found
 
+    def _of_late(self, values: list[float]) -> float:
+        """The mean of the last values; 0 while there are too few of them."""
+        recent = values[-self._window :]
+        return sum(recent) / len(recent) if len(recent) == self._window else 0.0
+
     def _validation(self, step: int, values: Mapping[str, Any]) -> list[Caution]:
         found: list[Caution] = []
         loss = float(values.get("nll", values["loss"]))
-        recent = [one for _, one in self._losses[-FIRST:]]
+        recent = [one for _, one in self._losses[-MOST:]]
         trained = sum(recent) / len(recent) if recent else loss
-        if self._best is not None and loss > OVERFITTED * self._best and trained < loss:
-            self._rises += 1
-        elif self._best is None or loss <= self._best:
-            self._best, self._rises = loss, 0
-        if self._rises >= RISES:
-            found.append(
-                Caution(
-                    "overfitting",
-                    f"at step {step} the validation loss is {loss:.3f}, was {self._best:.3f}, and rises while the "
-                    f"training loss falls: more model.dropout, fewer train.steps, a smaller model or more data; "
-                    f"train.choose=best keeps the best weights, train.patience={RISES} stops there",
-                )
-            )
-        if self._epoch < 1 and recent and step > self._warmup and loss > APART * trained and loss > trained + 0.5:
+        if (overfits := self._overfits(step, loss, trained, values)) is not None:
+            found.append(overfits)
+        fresh = self._epoch < 1 and recent and step > self._options.warmup_steps
+        if fresh and loss > APART * trained and loss > trained + 0.5:
             found.append(
                 Caution(
                     "another distribution",
                     f"validation has a loss of {loss:.2f} where training has {trained:.2f} before any text was read "
-                    f"twice: the two are texts of different kinds",
+                    f"twice: the two are texts of different kinds; validate on texts such as the model is for, and "
+                    f"train on more of these, or split some off the training data instead (data.held_out)",
                 )
             )
-        written = int(values.get("outputs", self._validated))
-        if written and step > 0.5 * self._total and values.get("cut", 0) > CUT * written:
+        written = int(values.get("outputs", self._options.validate_sentences))
+        if written and step > 0.5 * self._options.steps and values.get("cut", 0) > CUT * written:
             found.append(
                 Caution(
                     "outputs cut",
@@ -135,3 +145,30 @@ class GuardRails:
                 )
             )
         return found
+
+    def _overfits(self, step: int, loss: float, trained: float, values: Mapping[str, Any]) -> Caution | None:
+        """Whether the loss rises and what the best weights are told by has got worse, at several validations on end.
+
+        The loss alone does not say it: it rises while right answers become more, as a model that is surer pays more for
+        what it gets wrong.
+        """
+        name = self._options.select_by if self._options.select_by in values else "loss"
+        figure, lowest = reached(name, values), self._lowest
+        at, best = self._best or (step, figure)
+        worse = figure > best + (WORSE - 1) * abs(best) and not is_better(name, values, best)
+        rises = loss > WORSE * lowest and loss >= self._before and loss > trained
+        self._rises = self._rises + 1 if worse and rises else 0
+        self._best = (step, figure) if figure < best or self._best is None else self._best
+        self._lowest, self._before = min(lowest, loss), loss
+        if self._rises < RISES:
+            return None
+        said = f"the validation loss is {loss:.3f}, was {lowest:.3f},"
+        if name != "loss":
+            now, then = (one if lower_is_better(name) else -one for one in (figure, best))
+            said = f"{name} is {now:.4g}, was {then:.4g} at step {at}, {said}"
+        kept = "" if self._options.choose == "best" else "train.choose=best keeps the best weights, "
+        return Caution(
+            "overfitting",
+            f"at step {step} {said} and rises while the training loss is lower: more model.dropout, fewer train.steps, "
+            f"a smaller model or more data; {kept}train.patience={RISES} stops where {name} does not get better",
+        )

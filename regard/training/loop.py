@@ -1,7 +1,9 @@
 """The training loop: a generator of steps. Logging, validating and saving are its caller's."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -247,6 +249,13 @@ def validate(
         "loss": loss_total / all_count,
         **{name: value / all_count for name, value in zip(named, values, strict=True)},
     }
+
+
+def even_part(batches: Iterable[Any], share: float) -> Iterator[Any]:
+    """This share of the batches, evenly spread, the first among them."""
+    for number, batch in enumerate(batches):
+        if math.ceil((number + 1) * share) > math.ceil(number * share):
+            yield batch
 
 
 def seed_step(seed: int, number: int, rank: int = 0) -> None:

@@ -20,9 +20,10 @@ from regard.cli import main
 from regard.data.synthetic.commands import commands
 from regard.errors import ConfigError, DataError, NotWritten, RegardError
 from regard.runs.log import read_log
-from regard.tasks.planning import Machine, Recipe, TimeBudget, Timing, between, steps_for, validations_for
+from regard.tasks.planning import Machine, Recipe, between
 from regard.tasks.run import load_config
-from regard.trainer import checkpointing, doctor, training_run, update_timing
+from regard.trainer import checkpointing, doctor, time_budget, training_run
+from regard.trainer.time_budget import TimeBudget, Timing, steps_for, validations_for
 from regard.trainer.training_run import Stopped, TrainingRun
 from regard.training.config import TrainConfig
 from regard.training.optim import ExponentialAverage
@@ -872,7 +873,7 @@ def test_minutes_are_by_the_machine_and_updates_by_the_minutes(files):
     assert steps_for(plan, 100.0, Timing(update=0.1, epoch=100))[0] == 950
     steps, why = steps_for(plan, 1000.0, Timing(update=0.01, epoch=100))
     assert steps == 3600
-    assert "overfits" in why
+    assert "more than 36 epochs of data of this size overfit" in why
     steps, why = steps_for(plan, 5.0, Timing(update=0.1, epoch=100))
     assert (steps, why.endswith("so few teach a model little: give more than --minutes 2")) == (47, True)
 
@@ -882,7 +883,7 @@ def test_validations_are_paid_for_and_fewer_where_they_take_long(files):
     quick, slow = (Timing(update=0.1, epoch=100, validation=one) for one in (0.5, 4.0))
     assert (validations_for(100.0, 0.5), steps_for(plan, 100.0, quick)[0]) == (10, 900)
     assert (validations_for(100.0, 4.0), steps_for(plan, 100.0, slow)[0]) == (2, 870)
-    assert "8 s for validations" in steps_for(plan, 100.0, slow)[1]
+    assert "8 s of validation" in steps_for(plan, 100.0, slow)[1]
 
 
 def test_a_budget_far_beyond_those_of_the_recipes_says_that_a_larger_model_may_learn_more(files):
@@ -921,7 +922,7 @@ def test_updates_are_timed_until_they_take_the_same(files, tmp_path, monkeypatch
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     found = []
     timed = TrainingRun.timed
-    monkeypatch.setattr(TrainingRun, "timed", lambda self, seconds: found.append(timed(self, 12.0)) or found[0])
+    monkeypatch.setattr(TrainingRun, "timed", lambda self, *given: found.append(timed(self, 12.0)) or found[0])
     monkeypatch.setattr(TrainingRun, "go", lambda self: None)
     with suppress(RegardError):
         regard.train(planned(files, "commands.tsv", minutes=0.01, overrides=SHORT[1:]), tmp_path / "run")
@@ -1043,7 +1044,7 @@ def test_of_exact_matches_that_differ_by_chance_the_later_weights_are_chosen(fil
 
 
 def test_fewer_updates_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
@@ -1073,8 +1074,8 @@ def test_the_first_validation_shows_how_many_are_paid_for():
 def test_fewer_validations_are_in_the_run_and_its_plan_so_that_resuming_is_exact(files, tmp_path, monkeypatch):
     validations(monkeypatch, *[{"seconds": 100.0}] * 20)
     timed = TrainingRun.timed
-    monkeypatch.setattr(TrainingRun, "timed", lambda self, seconds: replace(timed(self, seconds), validation=0.1))
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (20, "20 updates"))
+    monkeypatch.setattr(TrainingRun, "timed", lambda self, *given: replace(timed(self, *given), validation=0.1))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (20, "20 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     plan = planned(files, "commands.tsv", minutes=1, overrides=(*SHORT[1:], "train.log_every=1"))
@@ -1103,7 +1104,7 @@ def test_minutes_change_no_updates_while_what_these_go_on_from_cannot_be_written
         return written(path, *given)
 
     monkeypatch.setattr(room, full, fails_once)
-    monkeypatch.setattr(update_timing, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
     told = Told()
@@ -1135,7 +1136,7 @@ def test_a_budget_is_frozen_in_updates_so_that_resuming_is_exact(files, tmp_path
     timed = TrainingRun.timed
     # Updates are timed as ever, but however slow the machine is, some are paid for.
     monkeypatch.setattr(
-        TrainingRun, "timed", lambda self, seconds: replace(timed(self, seconds), update=1.0, validation=0.0)
+        TrainingRun, "timed", lambda self, *given: replace(timed(self, *given), update=1.0, validation=0.0)
     )
     shape = (
         "model.width=16",
@@ -1374,7 +1375,7 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(files, tmp_path, capsys, m
     assert "updates are timed when training begins" in page
     assert "| `model.width` |" in page
     assert main([*data, "--out", "run", "--set", "train.epochs=3"]) == 0
-    assert "Budget: 3 times through the data as asked" in capsys.readouterr().out
+    assert "Budget: 3 epochs as asked" in capsys.readouterr().out
     assert [*tmp_path.iterdir()] == []
     assert main(["train", "--preset", "tiny", "--dry-run"]) == 2
     assert "`regard presets NAME --all`" in capsys.readouterr().err

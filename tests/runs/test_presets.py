@@ -7,7 +7,9 @@ import pytest
 
 import regard
 from regard.cli import main
+from regard.cli.presets import CHOICES, ON_GPU
 from regard.tasks.config import make_config, presets
+from regard.tasks.planning import Machine
 from regard.tasks.run import build_model
 
 SIZES = {"multi30k": (10_000, 10_000), "letters-to-sounds": (40, 45), "debian-l10n": (32_000, 32_000)}
@@ -19,14 +21,23 @@ def test_every_preset_is_accepted_and_says_what_it_is(name):
     assert presets()[name]
 
 
-def test_what_to_choose_by_data_and_machine_is_said_and_is_there(capsys):
+@pytest.mark.parametrize("gpu", [None, "a GPU"])
+def test_what_to_choose_by_data_and_machine_is_said_and_is_there(capsys, monkeypatch, gpu):
+    monkeypatch.setattr("regard.tasks.planning.this_machine", lambda: Machine(gpu=gpu, cores=3))
     assert main(["presets"]) == 0
     said = capsys.readouterr().out
-    told = said[said.index("To choose yourself:") :]
-    named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)+|\btiny\b|\bsmall\b|\bmulti30k\b", told)) - {"from"}
-    assert named <= set(presets())
+    head, *lines, note = said[said.index("  data  ") :].splitlines()
+    heads = ["on this machine (a GPU)", "on a CPU"] if gpu else ["on this machine (3 CPU cores)", "on a GPU"]
+    assert re.split(r"  +", head.strip()) == ["data", *heads]
+    rows = [re.split(r"  +", line.strip()) for line in lines]
+    assert [len(row) for row in rows] == [3] * len(CHOICES)
+    small = next(row for row in rows if row[0] == "small images")
+    assert small[1:] == (["vit-mnist*", "vit-digits"] if gpu else ["vit-digits", "vit-mnist*"])
+    named = {name.removesuffix("*") for row in rows for name in row[1:]}
+    assert named | ON_GPU <= set(presets())
     trained = {make_config(None, name).task for name in named}
     assert trained == {make_config(None, name).task for name in presets()}
+    assert note.startswith("* measured on a GPU")
 
 
 @pytest.mark.parametrize(("name", "millions"), [("multi30k", 7.84), ("letters-to-sounds", 7.40), ("debian-l10n", 60.5)])

@@ -8,11 +8,12 @@ from listeners import StopAt, Told
 from regard.cli import main
 from regard.errors import DataError
 from regard.trainer.training_run import Stopped
+from regard.training.config import TrainConfig
 from regard.training.guard_rails import GuardRails
 
 
 def said(records, **options):
-    rails = GuardRails(**{"total": 1000, **options})
+    rails = GuardRails(TrainConfig(**{"steps": 1000, "warmup": 0, "log_every": 25, **options}))
     return [one.kind for kind, step, values in records for one in rails.record(kind, step, values)]
 
 
@@ -26,7 +27,7 @@ FALLING = [8.0 * 0.95**number for number in range(40)]
 def test_a_training_that_goes_well_hears_nothing():
     records = training(FALLING, waiting=0.01, padding=0.1)
     records += [("validation", 1000, {"loss": 1.0, "cut": 0.0, "unknown": 0.001})]
-    assert said(records, validated=100) == []
+    assert said(records, validate_sentences=100) == []
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_a_training_that_goes_well_hears_nothing():
             [*training([0.5] * 4, epoch=3), *(("validation", 100 * n, {"loss": 2.0 + 0.2 * n}) for n in range(6))],
             {},
         ),
-        ("outputs cut", [("validation", 900, {"loss": 1.0, "cut": 30.0})], {"validated": 100}),
+        ("outputs cut", [("validation", 900, {"loss": 1.0, "cut": 30.0})], {"validate_sentences": 100}),
         ("unknown tokens", [("validation", 100, {"loss": 1.0, "unknown": 0.2})], {}),
         ("another distribution", [*training(FALLING[:20]), ("validation", 500, {"loss": 9.0})], {}),
     ],
@@ -50,8 +51,79 @@ def test_what_goes_wrong_is_said_once(kind, records, options):
     assert said([*records, *records[-2:]], **options).count(kind) == 1
 
 
+def validations(losses, **scores):
+    """Validations with these losses and scores, of a training whose own loss is lower."""
+    values = [dict(zip(["loss", *scores], row, strict=True)) for row in zip(losses, *scores.values(), strict=True)]
+    return [*training([0.1] * 4, epoch=3), *(("validation", 100 * n, one) for n, one in enumerate(values, 1))]
+
+
+def test_a_training_overfits_where_what_it_selects_by_gets_worse_as_the_loss_rises():
+    rising = [1.0, 1.2, 1.3, 1.4, 1.5]
+    worse = validations(rising, bleu=[30.0, 28.0, 27.0, 26.0, 25.0])
+    assert said(worse, select_by="bleu") == said(validations(rising)) == ["overfitting"]
+    rails = GuardRails(TrainConfig(select_by="bleu", choose="best"))
+    (line,) = [one.line for kind, step, values in worse for one in rails.record(kind, step, values)]
+    assert "bleu is 26, was 30 at step 100, the validation loss is 1.400, was 1.000, and rises" in line
+    assert "train.patience=3 stops where bleu does not get better" in line
+    assert "train.choose" not in line
+    for better in ([26.0, 27.0, 28.0, 29.0, 30.0], [30.0, 29.9, 29.7, 29.9, 29.8], [30.0, 28.0, 30.5, 28.0, 29.0]):
+        assert said(validations(rising, bleu=better), select_by="bleu") == [], "a loss that rises alone says nothing"
+    assert said(validations([1.0] * 5, bleu=[30.0, 28.0, 27.0, 26.0, 25.0]), select_by="bleu") == []
+    rates = validations(rising, word_error_rate=[0.2, 0.3, 0.3, 0.4, 0.4])
+    assert said(rates, select_by="word_error_rate") == ["overfitting"]
+    chance = validations(rising, exact_match=[0.9, 0.88, 0.88, 0.88, 0.88], outputs=[100] * 5)
+    assert said(chance, select_by="exact_match") == []
+
+
+def test_rises_are_on_end_and_do_not_fall_between():
+    assert said(validations([1.0, 1.3, 1.2, 1.15, 1.1, 1.05])) == [], "after one bad validation it gets better"
+    assert said(validations([1.0, 1.1, 1.2, 1.0, 1.1, 1.2])) == []
+    assert said(validations([1.0, 1.1, 1.1, 1.2])) == ["overfitting"]
+
+
+@pytest.mark.parametrize("records", [8, 16, 40])
+def test_few_records_say_it_too(records):
+    steps = {"steps": 100, "log_every": 100 // records}
+    flat = [("train", 100 // records * n, {"loss": 7.0, "waiting": 0.9}) for n in range(1, records + 1)]
+    assert {*said(flat, **steps)} == {"loss not falling", "waiting"}
+    falling = [(kind, step, {"loss": 7.0 - step / 50, "waiting": 0.0}) for kind, step, _ in flat]
+    assert said(falling, **steps) == []
+    assert (
+        said([(kind, step, {"loss": 7.0 - step / 50, "waiting": 0.9 * (step == 100)}) for kind, step, _ in flat]) == []
+    )
+
+
+def test_of_other_records_nothing_is_said():
+    assert said([("note", 0, {"text": "3 rows are left out"})]) == []
+
+
+def test_each_says_what_to_do():
+    apart = [*training(FALLING[:20]), ("validation", 500, {"loss": 9.0})]
+    rails = GuardRails(TrainConfig(steps=1000, warmup=0, log_every=25))
+    lines = [one.line for kind, step, values in apart for one in rails.record(kind, step, values)]
+    assert len(lines) == 1
+    assert "data.held_out" in lines[0]
+
+
+def test_a_short_planned_run_hears_that_its_loss_does_not_fall(tmp_path):
+    import regard
+
+    pairs = [f"{'ab'[n % 2]} {'cd'[n % 3 % 2]} x{n % 7}\t{'efg'[n % 3]} y{n % 5}" for n in range(300)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n")
+    small = ("model.width=16", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1", "train.threads=1")
+    plan = regard.plan(
+        tmp_path / "pairs.tsv",
+        overrides=(*small, "train.steps=40", "train.learning_rate=1e-12", "train.validate_sentences=0"),
+        extra={"train": {"select_by": "loss"}},
+    )
+    told = Told()
+    run = regard.train(plan, tmp_path / "run", told)
+    assert [line for line in told.lines if line.startswith("loss not falling: at step ")], told.lines
+    assert main(["doctor", str(run.directory)]) == 0
+
+
 def test_outputs_are_cut_early_in_any_training():
-    assert said([("validation", 100, {"loss": 1.0, "cut": 100.0})], validated=100) == []
+    assert said([("validation", 100, {"loss": 1.0, "cut": 100.0})], validate_sentences=100) == []
 
 
 def test_the_doctor_reads_the_log_again(tmp_path, capsys):
@@ -85,8 +157,41 @@ def test_the_doctor_reads_the_log_again(tmp_path, capsys):
     assert main(["doctor", str(tmp_path)]) == 2
 
 
+def test_the_doctor_repeats_what_was_said_of_the_data(tmp_path, capsys):
+    import regard
+
+    rows = [f"word{n} aa\t{'AB'[n % 2]} {n}" for n in range(120)]
+    rows[5], rows[9] = "\tB 5", rows[8]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
+    small = ("model.width=16", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1", "train.threads=1")
+    plan = regard.plan(tmp_path / "pairs.tsv", overrides=(*small, "train.steps=4", "train.save_every=2"))
+
+    class Both(Told, StopAt):
+        def __init__(self):
+            Told.__init__(self)
+            StopAt.__init__(self, 1)
+
+    told = Both()
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", told)
+    regard.resume(tmp_path / "run", (), Told())
+    capsys.readouterr()
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert plan.findings
+    for finding in plan.findings:
+        assert out.count(f"note: {finding.line}") == 1
+    left = [line for line in told.lines if "blank" in line and not line.startswith("note: ")]
+    assert left
+    assert all(f"note: {line}" in out for line in left)
+    assert "nothing looks wrong" not in out
+    assert main(["plot", str(tmp_path / "run")]) == 0
+
+
 def test_of_few_outputs_the_share_that_is_cut_counts():
-    assert said([("validation", 900, {"loss": 1.0, "cut": 4.0, "outputs": 7.0})], validated=100) == ["outputs cut"]
+    assert said([("validation", 900, {"loss": 1.0, "cut": 4.0, "outputs": 7.0})], validate_sentences=100) == [
+        "outputs cut"
+    ]
     assert said([("validation", 900, {"loss": 1.0, "cut": 4.0, "outputs": 100.0})]) == []
 
 

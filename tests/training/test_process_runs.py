@@ -22,11 +22,11 @@ from regard.nn.batch import row_count
 from regard.runs.checkpoint import WEIGHTS, checkpoints, read_part, weights_of
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
-from regard.tasks.planning import TimeBudget
-from regard.trainer import update_timing
+from regard.trainer import time_budget
 from regard.trainer.launch import launch
+from regard.trainer.throughput import Throughput
+from regard.trainer.time_budget import TimeBudget
 from regard.trainer.training_run import TrainingRun
-from regard.trainer.update_timing import Throughput
 from regard.training import processes
 from regard.training.processes import Processes, launched, local
 
@@ -370,7 +370,10 @@ def by_minutes(rank, world, pairs, directory, settings, fewer):
     if fewer and rank == 0:  # as where the first one's clock finds that updates have become slow
         TimeBudget.steps = lambda self, number, options: 3
         # However slow the machine is, more were paid for.
-        update_timing.steps_for = lambda plan, seconds, timing: (10, "10 updates, all that the budget pays for")
+        time_budget.steps_for = lambda plan, seconds, timing: (
+            10,
+            "10 updates, as many as fit into the remaining seconds",
+        )
     TimeBudget.due = lambda self, number, steps: fewer and number <= 2  # else a busy machine might find that by itself
     run = regard.train(plan, directory, told)
     return run.config.train.steps, told.lines
@@ -386,10 +389,10 @@ def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_
     assert [len(one) for one in found] == [2, 2], found
     (steps, lines), (others, nothing) = found
     assert steps == others == json.loads((tmp_path / "run/config.json").read_text())["train"]["steps"]
-    assert any("updates" in line and "budget" in line for line in lines), lines
+    assert any("updates" in line and "remaining" in line for line in lines), lines
     assert nothing == []
     assert f"{steps:,} updates" in (tmp_path / "run/plan.md").read_text()
-    assert any("updates rather than" in line for line in lines) == fewer
+    assert any("3 updates instead of 10, to end within" in line for line in lines) == fewer
     assert steps == 3 or not fewer
     assert [one["step"] for one in figures(tmp_path / "run") if one["kind"] == "train"][-1] == steps
 
