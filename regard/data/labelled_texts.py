@@ -30,6 +30,7 @@ from regard.data.formats import (
     whole_characters,
 )
 from regard.data.pair_store import Rows
+from regard.data.readers import folded, is_held_out
 from regard.errors import DataError
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.losses.cross_entropy import IGNORE
@@ -102,6 +103,29 @@ class Question:
     answer: str
     start: int
     others: tuple[str, ...] = ()
+
+
+def labels_of(item: Example | Tagged | Question) -> tuple[str, ...]:
+    """The label of a text, or of each word; an answer is none of those that a run tells apart."""
+    if isinstance(item, Example):
+        return (item.label,)
+    return item.tags if isinstance(item, Tagged) else ()
+
+
+def held_out_rows(texts: Sequence[str], labels: Sequence[Sequence[str]], share: float) -> tuple[list[bool], int]:
+    """Which rows are in the share that is held out by their text; and how many of it are not, since
+    only they have a label.
+
+    What training has never seen cannot be learnt: a text with a label that no row to train on would have is trained on,
+    with its copies.
+    """
+    held = [is_held_out(text, share) for text in texts]
+    known = {label for own, out in zip(labels, held, strict=True) if not out for label in own}
+    alone = {
+        folded(text) for text, own, out in zip(texts, labels, held, strict=True) if out and not known.issuperset(own)
+    }
+    kept = [out and folded(text) in alone for text, out in zip(texts, held, strict=True)]
+    return [out and not back for out, back in zip(held, kept, strict=True)], sum(kept)
 
 
 def examples(path: Path, keys: Keys) -> Iterator[Example]:

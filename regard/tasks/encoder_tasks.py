@@ -14,8 +14,16 @@ from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
-from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
-from regard.data.readers import is_held_out
+from regard.data.labelled_texts import (
+    Example,
+    Keys,
+    LabelledLayout,
+    LabelledRows,
+    Question,
+    Tagged,
+    held_out_rows,
+    labels_of,
+)
 from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
@@ -135,15 +143,28 @@ class LabelledTask(EncoderTask):
 
     def items_of(self, config: RunConfig, part: str) -> list[Labelled]:
         """What to train on, or to validate on: by default a share of the former; nothing where there is none."""
+        if config.data.valid or not config.data.held_out:
+            files = getattr(config.data, part)
+            return self.read_all(config, files) if files else []
+        split = self.split(config)
+        return split.train if part == "train" else split.valid
+
+    def split(self, config: RunConfig) -> "Split":
+        """What to train on and to validate on."""
         data = config.data
         if data.valid or not data.held_out:
-            files = getattr(data, part)
-            return self.read_all(config, files) if files else []
+            return Split(self.items_of(config, "train"), self.items_of(config, "valid"))
         items = self.read_all(config, data.train)
         by_text = getattr(data, "held_out_by", "row") == "text"
-        told = (main_text(item) if by_text else "\n".join(texts_of(item)) for item in items)
-        held = [is_held_out(text, data.held_out) for text in told]
-        return [item for item, out in zip(items, held, strict=True) if out == (part == "valid")]
+        told = [main_text(item) if by_text else "\n".join(texts_of(item)) for item in items]
+        held, kept = held_out_rows(told, [*map(labels_of, items)], data.held_out)
+        train, valid = ([one for one, out in zip(items, held, strict=True) if out is side] for side in (False, True))
+        if not train:
+            raise DataError(
+                f"no row is left to train on: data.held_out={data.held_out:g} sets rows aside by their text, and these "
+                f"are too few or alike; give more, or files to validate on"
+            )
+        return Split(train, valid, kept)
 
     def statistics(self, data: Any) -> Any:
         from regard.tasks.plans.labelled import labelled_statistics
@@ -194,15 +215,52 @@ class LabelledTask(EncoderTask):
         if not config.data.train:
             raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
         report.say("reading the labelled texts")
-        items = self.items_of(config, "train")
-        self.warn(items, partial(warn, report))
-        texts = (text for item in items for text in texts_of(item))
+        split = self.split(config)
+        self.warn(split.train, partial(warn, report))
+        if new and self.names_labels:
+            config = replace(config, model={**config.model, "labels": list(_labels(config, split.train))})
+        self.check_split(config, split, report, new=new)
+        texts = (text for item in split.train for text in texts_of(item))
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: train_shared_tokenizer(texts, config, report, masks=True), new=new
         )
-        if new and self.names_labels:
-            config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
-        return config, LabelledRun(self, config, items, vocabularies.target, report)
+        return config, LabelledRun(self, config, split, vocabularies.target, report)
+
+    def check_split(self, config: RunConfig, split: "Split", report: Report, *, new: bool) -> None:
+        """Say of a new run what is not validated on, and refuse to validate on labels of which the run knows none."""
+        data = config.data
+        if new and split.kept:
+            rows = f"{split.kept:,} row" + "s" * (split.kept != 1)
+            report.say(f"{rows} of the share to validate on are trained on: no others have their labels")
+        if new and data.held_out and not data.valid and not split.valid:
+            warn(
+                report,
+                f"there is nothing to validate on: data.held_out={data.held_out:g} of {len(split.train):,} rows sets "
+                f"none aside; give more, or files to validate on",
+            )
+        if not self.names_labels:
+            return
+        known = {*config.model["labels"]}
+        total, strange = 0, Counter[str]()
+        for item in split.valid:
+            labels = labels_of(item)
+            total += len(labels)
+            strange.update(label for label in labels if label not in known)
+        if not strange:
+            return
+        what = "words" if isinstance(split.valid[0], Tagged) else "texts"
+        listed = ", ".join(sorted(strange)[:5]) + ", ..." * (len(strange) > 5)
+        if strange.total() == total:
+            raise DataError(
+                f"the labels to train on ({', '.join(sorted(known)[:5])}) are none of those of the {what} to validate "
+                f"on ({listed}); data.label chooses the column"
+            )
+        if new:
+            warn(
+                report,
+                f"validation: {strange.total():,} of {total:,} {what} have a label that is not trained for ({listed}) "
+                f"and are left out of its loss and accuracy; regard evaluate counts them as wrong",
+            )
 
     def validation_scores(self, encoder: Encoder, items: list[Labelled]) -> dict[str, float]:
         """What a validation says of these items beside the loss and the share that is right."""
@@ -246,7 +304,7 @@ class LabelledTask(EncoderTask):
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         items = self.read_all(run.config, held_out_files(run, files))[:limit]
-        rows = labelled_rows(run.config, items, run.encoder.tokenizer, overlong="truncate")
+        rows = labelled_rows(run.config, items, run.encoder.tokenizer, held_out=True)
         budget = max(HELD_OUT_BUDGET, run.config.data.max_len)
         return HeldOutData(run, self.objective(), list(rows.evaluation(budget)), len(items))
 
@@ -267,14 +325,24 @@ class LabelledTask(EncoderTask):
         return config, self.objective(config.train.smoothing), [batch() for _ in range(count)]
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What to train on and to validate on; of the share for the latter `kept` rows are trained on, for their labels."""
+
+    train: list[Labelled]
+    valid: list[Labelled]
+    kept: int = 0
+
+
 class LabelledRun(PreparedData):
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(
-        self, task: LabelledTask, config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, report: Report
+        self, task: LabelledTask, config: RunConfig, split: Split, tokenizer: Tokenizer, report: Report
     ) -> None:
         self.config, self.task, self.tokenizer = config, task, tokenizer
         self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
+        items, valid = split.train, split.valid
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
         if self.train.cut:
@@ -290,12 +358,11 @@ class LabelledRun(PreparedData):
             raise ConfigError(
                 f"train.batch_tokens={config.train.batch_tokens} is less than the longest row of {longest} tokens"
             )
-        valid = task.items_of(config, "valid")
-        self.valid = labelled_rows(config, valid, tokenizer, overlong="truncate") if valid else None
+        self.valid = labelled_rows(config, valid, tokenizer, held_out=True) if valid else None
         if self.valid is not None and self.valid.cut:
             read = f"only the beginning is read (data.max_len={config.data.max_len})"
             warn(report, f"validation: of {self.valid.cut:,} {read}")
-        self.shown = (valid or [])[: config.train.validate_sentences]
+        self.shown = valid[: config.train.validate_sentences]
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)
@@ -333,17 +400,22 @@ def main_text(item: Labelled) -> str:
 
 
 def labelled_rows(
-    config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, overlong: Overlong | None = None
+    config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, *, held_out: bool = False
 ) -> LabelledRows:
-    """The items as rows of tokens and labels."""
+    """The items as rows of tokens and labels; of those that are `held_out` long ones are cut, and a label that the run
+    does not know is left out."""
     data, model = config.data, config.model_config()
     framer = InputBuilder(tokenizer, data.max_len)
     numbers = {label: number for number, label in enumerate(model.labels)}
+    overlong: Overlong = "truncate" if held_out else data.overlong
     rows: list[Row] = []
     for item in items:
+        if not held_out and (strange := sorted({*labels_of(item)} - {*numbers})):
+            hint = "model.labels may name what the training data has not"
+            raise DataError(f"unknown label '{strange[0]}'{nearest(strange[0], numbers)}; {hint}")
         if isinstance(item, Example):
-            framed = framer.texts(*item.texts, overlong=overlong or data.overlong)
-            rows += [] if framed is None else [(framed, [_number(item.label, numbers)])]
+            framed = framer.texts(*item.texts, overlong=overlong) if item.label in numbers else None
+            rows += [] if framed is None else [(framed, [numbers[item.label]])]
         elif isinstance(item, Tagged):
             rows += _tag_rows(framer, item, numbers)
         else:
@@ -361,7 +433,7 @@ def _tag_rows(framer: InputBuilder, item: Tagged, numbers: dict[str, int]) -> It
     for row, first in framer.words(item.words):
         labels = [IGNORE] * len(row.ids)
         for word, place in first.items():
-            labels[place] = _number(item.tags[word], numbers)
+            labels[place] = numbers.get(item.tags[word], IGNORE)
         if first:
             yield row, labels
 
@@ -386,20 +458,13 @@ def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
 
     Where the configuration names labels, it is those, in that order.
     """
-    found = {label for item in items for label in ([item.label] if isinstance(item, Example) else item.tags)}
+    found = {label for item in items for label in labels_of(item)}
     if (known := known_labels(config.model, config.train.start_from, found)) is not None:
         return known
     if len(found) < 2:
         raise DataError(f"every label is '{next(iter(found))}': there is nothing to tell apart")
     plain = all(label.lstrip("-").isdigit() for label in found)
     return tuple(sorted(found, key=(lambda label: (int(label), label)) if plain else None))
-
-
-def _number(label: str, numbers: dict[str, int]) -> int:
-    if label not in numbers:
-        hint = "model.labels may name what the training data has not"
-        raise DataError(f"unknown label '{label}'{nearest(label, numbers)}; {hint}")
-    return numbers[label]
 
 
 def unknown_labels(run: Run, gold: Sequence[str], what: str) -> JsonObject:

@@ -104,7 +104,7 @@ def inspect_labelled(
         )
     checked = 0
     if valid is not None:
-        checked, more = _of_labelled_validation(valid, labels, seen, text)
+        checked, more = _of_labelled_validation(valid, labels if classes else None, seen, text)
         findings += more
     return LabelledStatistics(
         rows=rows,
@@ -188,8 +188,12 @@ def _joined_by(labels: Counter[str]) -> str | None:
 
 
 def _of_labelled_validation(
-    valid: Iterable[tuple[tuple[str, ...], str]], labels: Counter[str], seen: dict[int, str], text: SideStatistics
+    valid: Iterable[tuple[tuple[str, ...], str]],
+    labels: Counter[str] | None,
+    seen: dict[int, str],
+    text: SideStatistics,
 ) -> tuple[int, list[Finding]]:
+    """How many rows there are, and what may be wrong with them; `labels` are those to train on, where classes."""
     rows = known = 0
     found: list[Finding] = []
     strange: Counter[str] = Counter()
@@ -199,13 +203,17 @@ def _of_labelled_validation(
         joined = "\n".join(texts)
         kept.add(joined)
         known += hash(folded(joined)) in seen
-        if label not in labels:
+        if labels is not None and label not in labels:
             strange[label] += 1
     if known:
         line = f"{share(known, rows)} of validation are training texts too: its scores are too good; remove them"
         found.append(Finding("validation texts in training", line))
     if strange:
-        line = f"labels that only validation has, and nothing can learn: {', '.join(list(strange)[:5])}"
+        line = (
+            f"{share(strange.total(), rows)} of validation have labels that no training text has, and nothing can "
+            f"learn: {', '.join(list(strange)[:5])}; they are left out while training, and count as wrong in regard "
+            f"evaluate"
+        )
         found.append(Finding("labels of validation alone", line))
     if line := other_distribution([one for _, one in kept.items], text, "validation texts"):
         found.append(Finding("another distribution", line))
