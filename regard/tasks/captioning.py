@@ -15,6 +15,7 @@ from regard.data.formats import Header
 from regard.data.images import ImageStore, prepare_images
 from regard.data.images.captions import CaptionLayout, CaptionSource, caption_batches, open_captioned
 from regard.data.images.image_files import LARGEST, Part, decode_image
+from regard.data.mixing import even_places
 from regard.data.pair_store import Rows
 from regard.data.synthetic.scenes import SIDE, DrawnScenes, Language, SceneImages, ScenePart
 from regard.errors import ConfigError, DataError
@@ -140,8 +141,9 @@ class CaptioningRun(WritingRun):
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self.valid is None:
             return (), ()
-        arrays = [image.transpose(1, 2, 0) for image in pixels_of(self.valid_store)[:count]]
-        return arrays, [list(one) for one in self.valid.captions[:count]]
+        places = even_places(len(self.valid.captions), count)
+        arrays = [image.transpose(1, 2, 0) for image in pixels_of(self.valid_store)[np.array(places, dtype=int)]]
+        return arrays, [list(self.valid.captions[place]) for place in places]
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
         return {"bleu": corpus_bleu(texts, references)[0], "exact_match": exact_match(texts, references)}

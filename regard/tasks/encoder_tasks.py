@@ -24,6 +24,7 @@ from regard.data.labelled_texts import (
     held_out_rows,
     labels_of,
 )
+from regard.data.mixing import even_sample
 from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
@@ -362,7 +363,7 @@ class LabelledRun(PreparedData):
         if self.valid is not None and self.valid.cut:
             read = f"only the beginning is read (data.max_len={config.data.max_len})"
             warn(report, f"validation: of {self.valid.cut:,} {read}")
-        self.shown = valid[: config.train.validate_sentences]
+        self.shown = even_sample(valid, config.train.validate_sentences)
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)

@@ -26,6 +26,7 @@ from regard.data.formats import Columns, Header, format_of, notes_on, rows
 from regard.data.images.augmentation import ImageRandom
 from regard.data.images.image_files import LARGEST, decode_image, read_image
 from regard.data.images.image_store import resized
+from regard.data.mixing import even_sample
 from regard.data.pair_store import Rows
 from regard.data.synthetic.several_sources import SOURCES, SourcedRow, SourcesKind, sourced_rows
 from regard.data.synthetic.speech import RATE, Utterance, Utterances, speak
@@ -459,7 +460,8 @@ class SourcesRun(WritingRun):
         return Combiner(model, self.vocabularies, self.config)
 
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
-        return [row.sources for row in self.valid_rows[:count]], [row.output for row in self.valid_rows[:count]]
+        rows = even_sample(self.valid_rows, count)
+        return [row.sources for row in rows], [row.output for row in rows]
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
         exact = float(exact_matches(texts, list(references)).mean())

@@ -13,6 +13,7 @@ from regard.data import Corpus, PairStore, evaluation_batches, prepare
 from regard.data.batches import PaddedLayout
 from regard.data.lexical_swaps import SwappedCorpus, describe_swaps, find_swaps
 from regard.data.loader import Layout
+from regard.data.mixing import even_places, even_sample
 from regard.data.prepared_cache import cached
 from regard.data.sequence_packing import PackedLayout, VariantLayout
 from regard.decode.config import DecodeConfig
@@ -99,7 +100,19 @@ class TranslationRun(PreparedData):
         self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
         if self.valid is not None and not self.valid.counts.whole:
             warn(report, f"validation: {self.valid.counts.describe()}")
-        self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
+        self.shown = [] if valid is None else self._shown(valid, config.train.validate_sentences)
+
+    def _shown(self, valid: Corpus, count: int) -> list[tuple[str, str]]:
+        """So many validation pairs, from all over them, to translate."""
+        assert self.valid is not None
+        read, wanted = self.valid.counts.read - self.valid.counts.blank, count
+        if not wanted:
+            return []
+        if wanted < read:
+            self.report.say(f"of {read:,} validation pairs {wanted:,}, taken evenly, are also decoded")
+        places = {*even_places(read, wanted)}
+        full = ((source, target) for source, target in valid if source.strip() and target.strip())
+        return [pair for place, pair in zip(range(max(places) + 1), full, strict=False) if place in places]
 
     def with_limits(self) -> RunConfig:
         """The configuration with an output's greatest length raised to what the training targets need.
@@ -169,7 +182,7 @@ class TranslationRun(PreparedData):
         cut = sum(not one.finished for one in found)
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
-        for (source, target), one in [*zip(self.shown, found, strict=True)][: config.train.show_outputs]:
+        for (source, target), one in even_sample([*zip(self.shown, found, strict=True)], config.train.show_outputs):
             said, written, right = map(shortened, (source, one.text, target))
             self.report.say(f"  {said}\n    written    {written}\n    reference  {right}")
         values = {

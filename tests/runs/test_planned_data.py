@@ -4,10 +4,13 @@ import random
 
 import pytest
 from encoder_toys import SHAPE, SMALL
+from hypothesis import given
+from hypothesis import strategies as st
 from listeners import StopAt, Told
 
 import regard
 from regard import make_config
+from regard.data.mixing import even_places
 from regard.errors import DataError
 from regard.tasks.classification import TASK as CLASSES
 from regard.tasks.planning import Machine
@@ -121,3 +124,33 @@ def test_labels_of_validation_files_alone_are_left_out_and_said(task, tmp_path):
     with pytest.raises(DataError, match=r"are none of those of the (texts|words) to validate on \((fair|ODD)\)"):
         regard.train(config, tmp_path / "other", refused)
     assert not any("tokenizer" in line for line in refused.lines)
+
+
+def test_a_validation_decodes_rows_from_all_over_a_sorted_set(tmp_path):
+    pairs = sorted(zip(sentences(400, most=14), sentences(400, seed=2), strict=True), key=lambda pair: len(pair[0]))
+    train = write(tmp_path / "train.tsv", map("\t".join, pairs))
+    valid = write(tmp_path / "valid.tsv", [*map("\t".join, pairs[:300]), " \tblank", *map("\t".join, pairs[300:])])
+    extra = {"data": {"train": [str(train)], "valid": [str(valid)]}}
+    small = [*SHORT, "train.validate_sentences=40", "tokenizer.vocab_size=300", "decode.max_len=3"]
+    config = make_config(None, "tiny", [*small, "train.batch_tokens=2000"], extra)
+    told = Told()
+    run = regard.train(config, tmp_path / "run", told)
+    assert "of 400 validation pairs 40, taken evenly, are also decoded" in told.lines
+    shown = [line.strip().partition("\n")[0] for line in told.lines if "    reference  " in line]
+    shown = [pairs.index(pair) for line in shown[:2] for pair in pairs if pair[0] == line]
+    assert shown[0] < 200 < shown[1]
+    _, prepared = run.task.prepare(run.config, run.directory, Told(), new=False)
+    places = [pairs.index(pair) for pair in prepared.shown]
+    assert len(places) == 40
+    assert all(10 * part <= place < 10 * part + 10 for part, place in enumerate(places))
+    assert len({place % 10 for place in places}) > 5  # not every tenth
+    _, again = run.task.prepare(run.config, run.directory, Told(), new=False)
+    assert again.shown == prepared.shown
+
+
+@given(total=st.integers(0, 300), count=st.integers(0, 300))
+def test_an_even_sample_has_one_row_of_each_of_as_many_equal_parts(total, count):
+    places = even_places(total, count)
+    assert places == even_places(total, count) == sorted({*places})
+    assert len(places) == min(total, count)
+    assert all(place * count // total in (part, part - 1) for part, place in enumerate(places) if count < total)
