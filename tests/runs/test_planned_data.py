@@ -1,5 +1,6 @@
 """Data that a first command meets: labels that occur once, sorted rows, many short files, folders of classes."""
 
+import json
 import random
 
 import pytest
@@ -11,8 +12,11 @@ from listeners import StopAt, Told
 import regard
 from regard import make_config
 from regard.data.mixing import even_places
+from regard.data.readers import Documents
 from regard.errors import DataError
+from regard.runs.log import read_log
 from regard.tasks.classification import TASK as CLASSES
+from regard.tasks.corpora import documents_of
 from regard.tasks.planning import Machine
 from regard.tasks.tagging import TASK as TAGS
 from regard.trainer.training_run import Stopped
@@ -154,3 +158,96 @@ def test_an_even_sample_has_one_row_of_each_of_as_many_equal_parts(total, count)
     assert places == even_places(total, count) == sorted({*places})
     assert len(places) == min(total, count)
     assert all(place * count // total in (part, part - 1) for part, place in enumerate(places) if count < total)
+
+
+SMALLER = ("train.steps=2", "model.width=16", "model.heads=2", "model.layers=1", "model.feed_forward=32")
+SMALLER += ("data.max_len=16", "model.max_len=16", "train.threads=1")
+
+
+def sides(plan):
+    """The texts to train on and to validate on."""
+    found = [documents_of(plan.config.data, part) for part in ("train", "valid")]
+    return [[part.text for part in one] for one in found]
+
+
+@pytest.mark.parametrize("count", [20, 4000])  # below and above a hundred thousand characters
+def test_of_a_folder_of_files_of_one_line_whole_files_are_held_out(count, tmp_path):
+    for number, text in enumerate(sentences(count)):
+        write(tmp_path / "texts" / f"{number:04}.txt", [text])
+    write(tmp_path / "texts" / "copy.txt", [sentences(count)[0].upper()])
+    plan = regard.plan(tmp_path / "texts", machine=CPU, overrides=SMALLER)
+    assert plan.config.data.held_out_by == "file"
+    (why,) = [one.why for one in plan.decisions if one.name == "data.held_out"]
+    assert why == f"no validation text was given: of {count + 1:,} files some as a whole"
+    train, valid = sides(plan)
+    assert len(train) + len(valid) == count + 1
+    assert {text.lower() for text in train}.isdisjoint(text.lower() for text in valid)
+    assert max(1, 0.08 * count) <= len(valid) <= max(4, 0.12 * count)
+    if count < 100:
+        run = regard.train(plan, tmp_path / "run")
+        assert [one["kind"] for one in read_log(run.directory / "log.jsonl")].count("validation")
+
+
+def test_how_plain_files_are_held_out_is_by_how_many_and_how_long_they_are(tmp_path):
+    lines = sentences(3000)
+    for number in range(60):
+        write(tmp_path / "many" / f"{number}.txt", lines[50 * number : 50 * number + 50])
+        write(tmp_path / "one" / f"{number}.txt", lines[number : number + 1])
+    write(tmp_path / "one" / "long.txt", lines)
+    write(tmp_path / "few" / "a.txt", lines[:1500])
+    write(tmp_path / "few" / "b.txt", lines[1500:])
+    write(tmp_path / "books.jsonl", (json.dumps({"text": " ".join(lines[60 * n : 60 * n + 60])}) for n in range(50)))
+    by = {name: regard.plan(tmp_path / name, machine=CPU) for name in ("many", "one", "few", "books.jsonl")}
+    assert {name: plan.config.data.held_out_by for name, plan in by.items()} == {
+        "many": "file",
+        "one": "end",  # else nearly all of the text could be held out
+        "few": "end",
+        "books.jsonl": "end",
+    }
+    (why,) = [one.why for one in by["books.jsonl"].decisions if one.name == "data.held_out"]
+    assert why == "no validation text was given: some of its 50 documents, by their text"
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.02, 0.5, 1 - 1e-9])
+def test_of_few_documents_at_least_one_is_held_out_and_one_is_not(share, tmp_path):
+    texts = [f"A book about {word}." for word in ("rain", "snow", "hail")]
+    write(tmp_path / "books.jsonl", (json.dumps({"text": text}) for text in [*texts, texts[0].upper()]))
+    for number, text in enumerate([*texts, texts[0].upper()]):
+        write(tmp_path / "files" / f"{number}.txt", [text])
+    for name, whole in (("books.jsonl", False), ("files", True)):
+        documents = Documents.of([tmp_path / name])
+        both = [documents.split(share, out, whole_files=whole) for out in (False, True)]
+        train, valid = ({part.text.strip().lower() for part in one} for one in both)
+        assert train
+        assert valid
+        assert train.isdisjoint(valid)
+        assert train | valid == {text.lower() for text in texts}
+        assert both[0].digest() != both[1].digest()
+    assert [*documents.split(0.5, True)] != [*documents.split(0.5, True, whole_files=True)]
+    assert documents.split(0.5, True).digest() != documents.split(0.5, True, whole_files=True).digest()
+
+
+def test_a_long_file_is_held_out_by_all_of_its_text(tmp_path):
+    lines = sentences(9000)
+    write(tmp_path / "texts" / "a.txt", lines)
+    write(tmp_path / "texts" / "b.txt", [*lines[:-1], "another end"])
+    write(tmp_path / "texts" / "c.txt", [line.upper() + " " for line in lines])
+    held, rest = (Documents.of([tmp_path / "texts"]).split(0.5, out, whole_files=True) for out in (True, False))
+    texts = [" ".join("".join(part.text for part in one).lower().split()) for one in (held, rest)]
+    whole = " ".join(" ".join(lines).split())
+    assert sorted((text.count(whole), text.count("another end")) for text in texts) == [(0, 1), (2, 0)]
+    assert sum(part.last for part in held) + sum(part.last for part in rest) == 3
+    assert len([*held]) + len([*rest]) > 10
+
+
+@pytest.mark.parametrize(("preset", "more"), [("gpt-tiny", ()), ("bert-tiny", ("model.head=words",))])
+def test_what_has_no_line_to_hold_out_says_what_to_set(preset, more, tmp_path):
+    for number, text in enumerate(sentences(30)):
+        write(tmp_path / "texts" / f"{number}.txt", [text])
+    data = {"data": {"train": [str(tmp_path / "texts")]}}
+    small = ("model.width=16", "model.heads=2", "train.steps=1", "data.held_out=0.2", "data.max_len=16")
+    small += ("train.batch_tokens=64", "train.threads=1", "tokenizer.vocab_size=100", *more)
+    with pytest.raises(DataError, match=r"no text is held out .* set data\.held_out_by=file to set whole files aside"):
+        regard.train(make_config(None, preset, small, data), tmp_path / "run")
+    config = make_config(None, preset, [*small, "data.held_out_by=file"], data)
+    assert regard.train(config, tmp_path / "run").config.data.held_out_by == "file"

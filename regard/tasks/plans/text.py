@@ -1,6 +1,7 @@
 """Running text: what it is recognised by, and how a run that continues it is planned."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from regard.config import JsonObject
@@ -71,6 +72,12 @@ ARTICLES_ON_CPU = Recipe(
     {**PLAYS_ON_CPU.settings, "train.optimizer": "muon", "train.learning_rate": 6e-3},
 )
 
+FILES = 5
+"""Whole files that are held out, at the least, where each has lines enough for its end to be held out instead."""
+
+FEW_LINES = 10
+"""Lines of a file, in the mean, below which its end is none."""
+
 WHY = {
     "model.width": "from how much text there is, and what the machine can train in the time",
     "model.dropout": "the less text, the more is dropped",
@@ -102,10 +109,25 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
 
 def text_statistics(data: TextData) -> TextStatistics:
     read = lambda names: Documents.of(names, data.text, data.header)  # noqa: E731
-    found = inspect_text(read(data.train), read(data.valid) if data.valid else None)
+    documents = read(data.train)
+    found = inspect_text(documents, read(data.valid) if data.valid else None)
     if not found.line.texts:
         raise DataError(f"{', '.join(map(str, data.train))}: there is no text, only blank lines or none")
-    return found
+    return replace(found, files=sum(not documents.tabular(path) for path in documents.paths))
+
+
+def _held_out(found: TextStatistics) -> list[Decision]:
+    """What to validate on of text for which nothing is given."""
+    share = 0.1 if found.characters < SPELT else 0.02
+    none = "no validation text was given"
+    many = share * found.files >= FILES and found.longest <= 0.1 * found.characters
+    short = found.files > 1 and found.lines < FEW_LINES * found.documents and found.longest <= 0.5 * found.characters
+    if many or short:
+        files = f"{none}: of {found.files:,} files some as a whole"
+        why = "files are many" if many else "files have few lines, too few to hold out the end of each"
+        return [Decision("data.held_out", share, files), Decision("data.held_out_by", "file", why)]
+    whole = f"some of its {found.documents:,} documents, by their text"
+    return [Decision("data.held_out", share, f"{none}: {'the end of it' if found.files else whole}")]
 
 
 def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) -> Choices:
@@ -115,9 +137,7 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
     decisions: list[Decision] = []
     decide = lambda name, value, why: decisions.append(Decision(name, value, why))  # noqa: E731
     if not found.valid_lines:
-        decide(
-            "data.held_out", 0.1 if found.characters < SPELT else 0.02, "no validation text was given: the end of it"
-        )
+        decisions += _held_out(found)
     if base is None:
         if found.line.unknown:
             decide("tokenizer.kind", "spaced", "the text has <unk> for rare words, so it is cut into words already")
