@@ -34,7 +34,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.document import Document
 from regard.look.watch import attentions
-from regard.metrics.text import corpus_bleu, exact_matches, mean_interval
+from regard.metrics.text import bleu_tokenizer, corpus_bleu, exact_matches, mean_interval
 from regard.nn.batch import SourcedTexts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
@@ -55,6 +55,7 @@ from regard.tasks.spec import (
     check_length,
     warn,
 )
+from regard.tasks.translation_metrics import per_character
 from regard.tasks.verbs.spec import WrittenText
 from regard.tasks.writing import (
     UNUSED,
@@ -465,7 +466,8 @@ class SourcesRun(WritingRun):
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
         exact = float(exact_matches(texts, list(references)).mean())
-        return {"bleu": corpus_bleu(texts, list(references))[0], "exact_match": exact}
+        bleu, _ = corpus_bleu(texts, list(references), tokenize=bleu_tokenizer(references))
+        return {"bleu": bleu, "exact_match": exact}
 
 
 def _sounds(given: Iterable[Any]) -> SoundSource:
@@ -647,7 +649,9 @@ class SourcesTask(WritingTask):
                     "alone": self._compared(run, alone, references, right, config),
                 }
             )
-        bleu, signature = corpus_bleu(texts, references)
+        if (tokenize := bleu_tokenizer(references)) != "13a" and how.say is not None:
+            how.say(per_character(tokenize))
+        bleu, signature = corpus_bleu(texts, references, tokenize=tokenize)
         return {
             "rows": len(found),
             "cut": sum(not one.finished for one in best),

@@ -18,13 +18,14 @@ from regard.data.prepared_cache import cached
 from regard.data.sequence_packing import PackedLayout, VariantLayout
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
-from regard.metrics.text import corpus_scores
+from regard.metrics.text import bleu_tokenizer, corpus_scores
 from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, TranslationData, cache_directory, corpus_of
 from regard.tasks.run import load_config
 from regard.tasks.spec import Report, mix_of, warn
+from regard.tasks.translation_metrics import per_character
 from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
@@ -78,6 +79,7 @@ class TranslationRun(PreparedData):
     """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
 
     overlong: ClassVar[Overlong] = "split"
+    scores_bleu: ClassVar[bool] = True
 
     def __init__(
         self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
@@ -101,6 +103,9 @@ class TranslationRun(PreparedData):
         if self.valid is not None and not self.valid.counts.whole:
             warn(report, f"validation: {self.valid.counts.describe()}")
         self.shown = [] if valid is None else self._shown(valid, config.train.validate_sentences)
+        self.tokenize = bleu_tokenizer([target for _, target in self.shown])
+        if self.tokenize != "13a" and self.scores_bleu:
+            report.say(f"validation: {per_character(self.tokenize)}")
 
     def _shown(self, valid: Corpus, count: int) -> list[tuple[str, str]]:
         """So many validation pairs, from all over them, to translate."""
@@ -194,7 +199,7 @@ class TranslationRun(PreparedData):
 
     def text_scores(self, texts: list[str], references: list[str]) -> dict[str, float]:
         """How close the texts that a validation wrote are to those that are right."""
-        scores = corpus_scores(texts, references)
+        scores = corpus_scores(texts, references, tokenize=self.tokenize)
         return {"bleu": scores.bleu, "exact_match": scores.exact_match}
 
     @cached_property

@@ -11,9 +11,11 @@ from listeners import StopAt, Told
 
 import regard
 from regard import make_config
+from regard.cli import main
 from regard.data.mixing import even_places
 from regard.data.readers import Documents
 from regard.errors import DataError
+from regard.metrics.text import bleu_tokenizer
 from regard.runs.log import read_log
 from regard.tasks.classification import TASK as CLASSES
 from regard.tasks.corpora import documents_of
@@ -251,3 +253,50 @@ def test_what_has_no_line_to_hold_out_says_what_to_set(preset, more, tmp_path):
         regard.train(make_config(None, preset, small, data), tmp_path / "run")
     config = make_config(None, preset, [*small, "data.held_out_by=file"], data)
     assert regard.train(config, tmp_path / "run").config.data.held_out_by == "file"
+
+
+HAN = "".join(map(chr, range(0x4E00, 0x4E60)))
+
+
+def test_bleu_is_per_character_where_targets_have_no_spaces(tmp_path, capsys):
+    dice = random.Random(1)
+    pairs = [(text, "".join(dice.choices(HAN, k=dice.randint(8, 20))) + "。") for text in sentences(60)]
+    file = write(tmp_path / "han.tsv", map("\t".join, pairs))
+    small = [*SHORT, "tokenizer.vocab_size=300", "train.batch_tokens=2000", "decode.max_len=4", "train.select_by=bleu"]
+    config = make_config(None, "tiny", small, {"data": {"train": [str(file)], "valid": [str(file)]}})
+    told = Told()
+    run = regard.train(config, tmp_path / "run", told)
+    assert (
+        "validation: BLEU is per character (tokenize=char): the references have no spaces between words" in told.lines
+    )
+    _, prepared = run.task.prepare(run.config, run.directory, Told(), new=False)
+    nearly = [target[:-2] + "。" for _, target in prepared.shown]
+    assert prepared.text_scores(nearly, [target for _, target in prepared.shown])["bleu"] > 80
+    heard = []
+    scores = regard.evaluate(run, pairs[:8], say=heard.append)
+    assert "tok:char" in scores["bleu_signature"]
+    assert any(line.endswith("have no spaces between words; --tokenize chooses another") for line in heard)
+    assert "tok:13a" in regard.evaluate(run, pairs[:8], tokenize="13a")["bleu_signature"]
+    assert "tok:13a" in regard.evaluate(run, [(target, source) for source, target in pairs[:8]])["bleu_signature"]
+    assert main(["evaluate", str(run.directory), "--data", str(file), "--limit", "4"]) == 0
+    shown = capsys.readouterr()
+    assert "tok:char" in shown.out
+    assert shown.err.count("BLEU is per character") == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "tokenizer"),
+    [
+        (["我是学生。", "你好"], "char"),
+        (["我 是 学生 。", "你 好"], "13a"),  # cut into words already
+        (["これはペンです", "東京 タワー"], "char"),
+        (["ฉันเป็นนักเรียน", "สวัสดี ครับ ผมชื่อสมชาย"], "char"),
+        (["the word 学 means study"], "13a"),
+        (["나는 학생입니다"], "13a"),
+        (["I am a student"], "13a"),
+        ([["我是学生", "我是一个学生"], ["你好"]], "char"),
+        ([], "13a"),
+    ],
+)
+def test_the_tokenizer_of_bleu_is_told_by_the_references(texts, tokenizer):
+    assert bleu_tokenizer(texts) == tokenizer
