@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regard.data.inspection.findings import (
     NUMBER,
@@ -16,6 +16,7 @@ from regard.data.inspection.findings import (
 )
 from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics
 from regard.data.readers import folded
+from regard.errors import DataError
 
 FEW_TEXTS = 200
 
@@ -33,7 +34,6 @@ class LabelledStatistics:
     rows: int
     text: SideStatistics
     labels: dict[str, int]
-    pairs: bool
     first_texts: int = 0
     """Of pairs, how many first texts there are, case and spaces aside; 0 where texts stand alone."""
     valid_rows: int = 0
@@ -55,12 +55,16 @@ def inspect_labelled(
     seen: dict[int, str] = {}
     first: tuple[str, str] | None = None
     firsts: set[int] = set()
+    most_words = most_characters = 0
     for texts, label in train:
         text = "\n".join(texts)
         first = first or (texts[0], label)
         if len(texts) > 1:
             firsts.add(hash(folded(texts[0])))
         sample.add((text,))
+        most_characters = max(most_characters, len(text))
+        if text.count(" ") + text.count("\n") >= most_words:
+            most_words = max(most_words, len(text.split()))
         labels[label] += 1
         key = hash(folded(text))
         if not text.strip():
@@ -71,9 +75,13 @@ def inspect_labelled(
             tally.note("repeated texts", sample.count, text)
         else:
             tally.note("contradicting labels", sample.count, text)
-    rows = sample.count
+    if not (rows := sample.count):
+        raise DataError("there is not one labelled text: no row has a text and a label")
     text = side_statistics([one[0] for _, one in sample.items])
-    statistics = LabelledStatistics(rows=rows, text=text, labels=dict(labels.most_common()), pairs=False)
+    # Words of all rows are counted by their spaces; of texts without, no row has more than characters.
+    longest = most_characters if text.unspaced > 0.5 else max(most_words, text.most_words)
+    text = replace(text, most_words=longest, most_characters=most_characters)
+    statistics = LabelledStatistics(rows=rows, text=text, labels=dict(labels.most_common()))
     said = {
         "empty text": "have no text",
         "repeated texts": "are a text with a label that were there before",
@@ -110,7 +118,6 @@ def inspect_labelled(
         rows=rows,
         text=text,
         labels=statistics.labels,
-        pairs="\n" in sample.items[0][1][0],
         first_texts=len(firsts),
         valid_rows=checked,
         findings=tuple(findings),
