@@ -34,7 +34,9 @@ from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     FIRST_TOKEN,
+    PARTS,
     Overlong,
+    Part,
     PreparedData,
     TextData,
     random_texts,
@@ -134,18 +136,41 @@ class LabelledTask(EncoderTask):
     """Of the labels of so many rows of so many tokens."""
     names_labels: ClassVar[bool] = True
 
+    def read_names(self, names: Iterable[str | Path], keys: Keys) -> Iterator[Labelled]:
+        """What these files and folders hold, one item at a time."""
+        for name in names:
+            if (found := self.in_folder(Path(name))) is not None:
+                yield from found
+            else:
+                for path in labelled_files([name]):
+                    yield from type(self).read(path, keys)
+
+    def in_folder(self, path: Path) -> Iterator[Labelled] | None:
+        """The items of a folder of which each file is one; None where files hold items."""
+        return None
+
+    def part_of(self, name: str | Path, part: Part) -> str | None:
+        """Of a folder that has parts itself the one of this part, or None; of all else what was given."""
+        return str(name)
+
+    def names_of(self, data: Any, part: Part) -> tuple[str, ...]:
+        """The names of the files of a part, or the part of the one folder that is trained on."""
+        if names := getattr(data, part):
+            return tuple(self.part_of(name, part) or name for name in names)
+        found = self.part_of(data.train[0], part) if len(data.train) == 1 else None
+        return () if found in (None, *data.train) else (str(found),)
+
     def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Labelled]:
         """What these files hold, in the way of the run."""
-        keys = keys_of(config)
-        items = [item for path in labelled_files(files) for item in type(self).read(path, keys)]
+        items = list(self.read_names(files, keys_of(config)))
         if not items:
             raise DataError("there is not one labelled text")
         return items
 
-    def items_of(self, config: RunConfig, part: str) -> list[Labelled]:
+    def items_of(self, config: RunConfig, part: Literal["train", "valid"]) -> list[Labelled]:
         """What to train on, or to validate on: by default a share of the former; nothing where there is none."""
-        if config.data.valid or not config.data.held_out:
-            files = getattr(config.data, part)
+        if self.names_of(config.data, "valid") or not config.data.held_out:
+            files = self.names_of(config.data, part)
             return self.read_all(config, files) if files else []
         split = self.split(config)
         return split.train if part == "train" else split.valid
@@ -153,9 +178,9 @@ class LabelledTask(EncoderTask):
     def split(self, config: RunConfig) -> "Split":
         """What to train on and to validate on."""
         data = config.data
-        if data.valid or not data.held_out:
+        if self.names_of(data, "valid") or not data.held_out:
             return Split(self.items_of(config, "train"), self.items_of(config, "valid"))
-        items = self.read_all(config, data.train)
+        items = self.read_all(config, self.names_of(data, "train"))
         by_text = getattr(data, "held_out_by", "row") == "text"
         told = [main_text(item) if by_text else "\n".join(texts_of(item)) for item in items]
         held, kept = held_out_rows(told, [*map(labels_of, items)], data.held_out)
@@ -171,9 +196,9 @@ class LabelledTask(EncoderTask):
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
-        read = lambda files: (item for path in labelled_files(files) for item in type(self).read(path, keys))  # noqa: E731
-        valid = read(data.valid) if data.valid else None
-        return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
+        train, valid = (self.names_of(data, part) for part in ("train", "valid"))
+        read = self.read_names(valid, keys) if valid else None
+        return labelled_statistics(self.read_names(train, keys), read, classes="classes" in self.heads)
 
     def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
         from regard.tasks.plans.labelled import plan_labelled
@@ -189,15 +214,15 @@ class LabelledTask(EncoderTask):
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         super().check_files(config, say)
-        for part in ("train", "valid", "test"):
-            self.check_labelled(config, getattr(config.data, part), say)
+        for part in PARTS:
+            self.check_labelled(config, self.names_of(config.data, part), say)
 
     def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
         """Read the first item of each file."""
         keys = keys_of(config)
         for note in passed_over(files := list(files), KINDS):
             say(note)
-        for path in labelled_files(files):
+        for path in labelled_files(name for name in files if self.in_folder(Path(name)) is None):
             if next(type(self).read(path, keys), None) is None:
                 raise DataError(f"{path} is empty")
             if wanted := self.columns(path, keys):
@@ -233,7 +258,7 @@ class LabelledTask(EncoderTask):
         if new and split.kept:
             rows = f"{split.kept:,} row" + "s" * (split.kept != 1)
             report.say(f"{rows} of the share to validate on are trained on: no others have their labels")
-        if new and data.held_out and not data.valid and not split.valid:
+        if new and data.held_out and not split.valid:
             warn(
                 report,
                 f"there is nothing to validate on: data.held_out={data.held_out:g} of {len(split.train):,} rows sets "
@@ -268,9 +293,10 @@ class LabelledTask(EncoderTask):
         return {}
 
     def evaluate(self, run: Run, data: Sequence[str | Path] | None = None, how: Measuring = MEASURING) -> JsonObject:
-        if files := data or run.config.data.test:
+        given = tuple(self.part_of(name, "test") or name for name in data or ())
+        if files := given or self.names_of(run.config.data, "test"):
             if data and how.say is not None:
-                self.check_labelled(run.config, data, how.say)
+                self.check_labelled(run.config, files, how.say)
             items = self.read_all(run.config, files)
         else:
             items = self.items_of(run.config, "valid")
@@ -286,7 +312,7 @@ class LabelledTask(EncoderTask):
         return show_scores(scores)
 
     def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
-        files = data or run.config.data.test or run.config.data.valid
+        files: Any = data or self.names_of(run.config.data, "test") or self.names_of(run.config.data, "valid")
         if not files:
             raise ConfigError("no text to look at: the run names no test or validation text; give some")
         if isinstance(files, Documents):
@@ -503,16 +529,16 @@ def show_scores(result: Mapping[str, Any]) -> str:
             listed += ", ..." if len(value) > 5 else ""
             lines.append(f"unknown labels     {count:,} of {total:,}, counted as wrong: {listed}")
         elif name == "entities":
-            lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in PARTS))
+            lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in FIGURES))
         elif isinstance(value, float):
             share = name.endswith(("accuracy", "f1", "match"))
             lines.append(f"{name.replace('_', ' '):18} " + (f"{100 * value:.2f} %" if share else f"{value:.4f}"))
         elif isinstance(value, int):
             lines.append(f"{name.replace('_', ' '):18} {value:,}")
     for label, scores in result.get("classes", {}).items():
-        figures = "  ".join(f"{part} {100 * scores[part]:.2f} %" for part in PARTS)
+        figures = "  ".join(f"{part} {100 * scores[part]:.2f} %" for part in FIGURES)
         lines.append(f"{label:18} {figures}  of {scores['count']:,}")
     return "\n".join(lines)
 
 
-PARTS = ("precision", "recall", "f1")
+FIGURES = ("precision", "recall", "f1")

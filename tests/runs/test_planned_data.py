@@ -12,6 +12,7 @@ from listeners import StopAt, Told
 import regard
 from regard import make_config
 from regard.cli import main
+from regard.data.labelled_texts import class_folders
 from regard.data.mixing import even_places
 from regard.data.readers import Documents
 from regard.errors import DataError
@@ -300,3 +301,84 @@ def test_bleu_is_per_character_where_targets_have_no_spaces(tmp_path, capsys):
 )
 def test_the_tokenizer_of_bleu_is_told_by_the_references(texts, tokenizer):
     assert bleu_tokenizer(texts) == tokenizer
+
+
+def reviews(folder, count=40, seed=1, names=("bad", "good")):
+    """A folder for each class, with one text of two lines in each file."""
+    for place, name in enumerate(names):
+        for number, text in enumerate(sentences(count, seed=seed + place)):
+            write(folder / name / f"{number:03}.txt", [f"{text} {name}", f"and {name}."])
+    return folder
+
+
+def test_folders_of_texts_are_classes_with_a_text_in_each_file(tmp_path, capsys):
+    folder = reviews(tmp_path / "reviews")
+    write(folder / "good" / ".hidden.txt", ["no text"])
+    plan = regard.plan(folder, machine=CPU, overrides=(*SHORT, "data.held_out=0.2"))
+    assert plan.config.task == "classification"
+    assert plan.recognised == (
+        "task classification: a folder of 2 folders of texts, one for each class (bad, good), a text in each file; "
+        "--set task=language reads them as running text"
+    )
+    assert plan.facts[0].startswith("80 rows")
+    assert "bad 40, good 40" in plan.facts[0]
+    items = CLASSES.read_all(plan.config, plan.config.data.train)
+    first = sentences(1)[0]
+    assert (items[0].texts, items[0].label) == ((f"{first} bad\nand bad.",), "bad")
+    run = regard.train(plan, tmp_path / "run")
+    assert run.config.model["labels"] == ["bad", "good"]
+    assert regard.evaluate(run, [str(folder)])["texts"] == 80
+    assert main(["classify", str(run.directory), "a good text"]) == 0
+    assert capsys.readouterr().out
+    as_text = regard.plan(folder, machine=CPU, overrides=("task=language",))
+    assert as_text.config.task == "language"
+    (folder / "good" / "odd.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=r"odd\.txt is not UTF-8 text: byte 3, on line 1"):
+        regard.plan(folder, machine=CPU)
+
+
+@pytest.mark.parametrize("valid", ["", "valid", "dev"])
+def test_folders_of_classes_may_stand_below_parts(valid, tmp_path):
+    for part, count in {"train": 30, "test": 10, **({valid: 8} if valid else {})}.items():
+        reviews(tmp_path / "set" / part, count, seed=len(part) * 10)
+    write(tmp_path / "set" / "README.txt", ["about this set"])
+    plan = regard.plan(tmp_path / "set", machine=CPU, overrides=(*SHORT, "train.steps=2"))
+    assert "test for test" in plan.recognised
+    assert (f"{valid} for valid" in plan.recognised) is bool(valid)
+    assert plan.config.data.held_out == (0.0 if valid else 0.1)
+    split = CLASSES.split(plan.config)
+    assert (len(split.train) + len(split.valid), bool(split.valid)) == (76 if valid else 60, True)
+    write(tmp_path / "set" / "train" / "urls.txt", ["where they are from"])
+    told = Told()
+    run = regard.train(plan, tmp_path / "run", told)
+    assert any("1 file not in a folder of a class is not read (urls.txt)" in line for line in told.lines)
+    assert regard.evaluate(run)["texts"] == regard.evaluate(run, [str(tmp_path / "set")])["texts"] == 20
+    assert regard.evaluate(run, [str(tmp_path / "set" / "train")])["texts"] == 60
+    if not valid:
+        made = make_config(
+            None, "bert-classify", SMALL, {"data": {"train": plan.config.data.train, "valid": plan.config.data.train}}
+        )
+        with pytest.raises(DataError, match="set has no folder of classes for this part; name a folder of classes"):
+            regard.train(made, tmp_path / "none")
+
+
+def test_what_is_no_folder_of_classes_is_read_as_before(tmp_path):
+    for chapter in range(6):
+        for book in ("one", "two"):
+            write(tmp_path / "chapters" / book / f"{chapter}.txt", sentences(400, seed=chapter))
+    assert regard.plan(tmp_path / "chapters", machine=CPU).config.task == "language"
+    reviews(tmp_path / "few", count=4)
+    assert regard.plan(tmp_path / "few", machine=CPU).config.task == "language"
+    for name in ("a", "b"):
+        write(tmp_path / "tables" / name / "rows.txt", [f"{text}\t{n % 2}" for n, text in enumerate(sentences(50))])
+        write(tmp_path / "named" / name / "rows.tsv", [f"{text}\t{n % 2}" for n, text in enumerate(sentences(50))])
+        write(tmp_path / "named" / name / "about.txt", ["about the rows"])
+    assert class_folders(tmp_path / "tables") == class_folders(tmp_path / "named") == {}
+    config = make_config(None, "bert-classify", SMALL, {"data": {"train": [str(tmp_path / "tables")]}})
+    assert {one.label for one in CLASSES.read_all(config, config.data.train)} == {"0", "1"}
+
+
+def test_a_class_that_only_training_has_is_said(tmp_path):
+    reviews(tmp_path / "set" / "train", names=("neg", "pos", "unsup"))
+    reviews(tmp_path / "set" / "test", names=("neg", "pos"))
+    assert "test for test, which has no unsup;" in regard.plan(tmp_path / "set", machine=CPU).recognised
