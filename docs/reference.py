@@ -142,7 +142,8 @@ def settings_page(text: str) -> str:
                 # Tasks that differ in a default have a row each.
                 values = [_value(one) for _, one in known[name]]
                 default = match["default"] if match["default"] in values else values[0]
-                body.append(f"| `{name}` | {default} | {meaning}{_choices(meaning, *known[name][0])} |")
+                of = known[name][values.index(default)]
+                body.append(f"| `{name}` | {default} | {meaning}{_choices(meaning, *of)} |")
         made = ["| setting | default | meaning |", "| --- | --- | --- |", *body]
         text = before + found + "\n".join([*lines[:at], *made, *lines[end:]])
     return text

@@ -58,7 +58,9 @@ class EvaluateOptions(SearchOptions):
         None, "Language models: tokens from one window to the next; by default half a window."
     )
     lowercase: bool = option(False, "Compare in lower case; the signature says so.")
-    tokenize: str = option("13a", "sacreBLEU's tokenizer.")
+    tokenize: str | None = option(
+        None, "sacreBLEU's tokenizer; by default 13a, or char where references have no spaces between words."
+    )
     alternatives: bool = option(False, "Pairs with the same source are answers that are equally right.")
     min_words: Annotated[int | None, Between(0, 1 << 31)] = option(None, "Fewest words of a summary.")
     max_words: Annotated[int | None, Between(1, 1 << 31)] = option(None, "Most words of a summary.")

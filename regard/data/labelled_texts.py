@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from jaxtyping import Int
 from regard.config import JsonObject
 from regard.data.batches import epoch_order, evaluation_order, padded
 from regard.data.formats import (
+    COMPRESSED,
     Columns,
     Format,
     Header,
@@ -28,8 +30,12 @@ from regard.data.formats import (
     shown,
     table,
     whole_characters,
+    whole_lines,
 )
+from regard.data.images.image_files import NAMES, Part
 from regard.data.pair_store import Rows
+from regard.data.readers import folded, is_held_out
+from regard.data.shards import TABLES
 from regard.errors import DataError
 from regard.nn.batch import LabelledTexts, Texts
 from regard.nn.losses.cross_entropy import IGNORE
@@ -104,6 +110,29 @@ class Question:
     others: tuple[str, ...] = ()
 
 
+def labels_of(item: Example | Tagged | Question) -> tuple[str, ...]:
+    """The label of a text, or of each word; an answer is none of those that a run tells apart."""
+    if isinstance(item, Example):
+        return (item.label,)
+    return item.tags if isinstance(item, Tagged) else ()
+
+
+def held_out_rows(texts: Sequence[str], labels: Sequence[Sequence[str]], share: float) -> tuple[list[bool], int]:
+    """Which rows are in the share that is held out by their text; and how many of it are not, since
+    only they have a label.
+
+    What training has never seen cannot be learnt: a text with a label that no row to train on would have is trained on,
+    with its copies.
+    """
+    held = [is_held_out(text, share) for text in texts]
+    known = {label for own, out in zip(labels, held, strict=True) if not out for label in own}
+    alone = {
+        folded(text) for text, own, out in zip(texts, labels, held, strict=True) if out and not known.issuperset(own)
+    }
+    kept = [out and folded(text) in alone for text, out in zip(texts, held, strict=True)]
+    return [out and not back for out, back in zip(held, kept, strict=True)], sum(kept)
+
+
 def examples(path: Path, keys: Keys) -> Iterator[Example]:
     """The rows of a file for classification.
 
@@ -117,6 +146,61 @@ def examples(path: Path, keys: Keys) -> Iterator[Example]:
         if not label.strip():
             raise DataError(f"{path}, row {number} has no label")
         yield Example(tuple(texts), label.strip())
+
+
+CLASS_PARTS = {**NAMES, "valid": (*NAMES["valid"], "dev")}
+"""What folders of parts are called, which have folders of classes."""
+
+
+def class_folders(folder: Path) -> dict[str, list[Path]]:
+    """The `.txt` files in the folders of a folder that are called after classes, a text in each file.
+
+    Empty where there are not two such folders, where it holds parts, and where there are tables too, which `.txt` files
+    with a tab in their first line are.
+    """
+    if not folder.is_dir() or has_class_parts(folder):
+        return {}
+    inside = sorted(one for one in folder.iterdir() if one.is_dir() and one.name[0] != ".")
+    names = {one: sorted(name for name in os.listdir(one) if name[0] != ".") for one in inside}
+    if any(name.lower().endswith(_TABLES) for several in names.values() for name in several):
+        return {}
+    texts = {one: [name for name in several if name.lower().endswith(_TEXTS)] for one, several in names.items()}
+    found = {one.name: [one / name for name in several] for one, several in texts.items() if several}
+    if len(found) < 2 or all("\t" in _first_line(files[0]) for files in found.values()):
+        return {}
+    return found
+
+
+def has_class_parts(folder: Path) -> bool:
+    """Whether a folder holds one to train on, called `train`, which has folders of classes."""
+    return any(class_folders(folder / name) for name in CLASS_PARTS["train"])
+
+
+def class_part(folder: Path, part: Part) -> Path | None:
+    """Of a folder of parts, each with folders of classes, that of this part; None where it has none."""
+    if not has_class_parts(folder):
+        return None
+    return next((folder / name for name in CLASS_PARTS[part] if class_folders(folder / name)), None)
+
+
+def examples_in(folders: Mapping[str, Sequence[Path]]) -> Iterator[Example]:
+    """The text of each file with its class, line breaks inside as they are."""
+    for label, files in folders.items():
+        for file in files:
+            text = "".join(line for _, line in whole_lines(file))
+            yield Example((whole_characters(text.strip(), str(file)),), label)
+
+
+def _kinds(suffixes: Sequence[str]) -> tuple[str, ...]:
+    """How the names of files end that have one of these suffixes, compressed or not."""
+    return tuple(suffix + packed for suffix in suffixes for packed in ("", *COMPRESSED))
+
+
+_TEXTS, _TABLES = _kinds((".txt",)), _kinds(TABLES)
+
+
+def _first_line(file: Path) -> str:
+    return next((line for _, line in whole_lines(file)), "")
 
 
 def unlabelled(path: Path, keys: Keys) -> Iterator[tuple[str, ...]]:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from regard.errors import ConfigError, nearest
+
+Item = TypeVar("Item")
 
 
 def random_of(seed: int, epoch: int) -> np.random.Philox:
@@ -18,6 +20,23 @@ def shuffled(count: int, random: np.random.Philox) -> np.ndarray:
     """The numbers below `count` in random order."""
     # Raw bits only: numpy promises that these never change, which it does not promise of its distributions.
     return np.argsort(random.random_raw(count), kind="stable")
+
+
+def even_places(total: int, count: int) -> list[int]:
+    """The numbers of `count` of so many rows: one of each of as many equal parts, at random but the same ever after.
+
+    Data is often sorted, or has rows of two kinds by turns: neither its first rows nor every tenth stand for it.
+    """
+    if count >= total:
+        return list(range(total))
+    firsts = [part * total // count for part in range(count + 1)] if count else []
+    lots = random_of(0, 0).random_raw(count).tolist()
+    return [first + lot % (end - first) for first, end, lot in zip(firsts, firsts[1:], lots, strict=False)]
+
+
+def even_sample(items: Sequence[Item], count: int) -> list[Item]:
+    """So many of these, from all over them."""
+    return [items[place] for place in even_places(len(items), count)]
 
 
 @dataclass(frozen=True, slots=True)

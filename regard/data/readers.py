@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -134,8 +134,20 @@ def is_held_out(text: str, share: float) -> bool:
 
     So a text and its copies are always on one side of a split, whatever else there is and in whatever order.
     """
-    digest = hashlib.blake2b(folded(text).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2**64
+    return _lot([text]) < share * LOTS
+
+
+LOTS = 2**64
+
+
+def _lot(parts: Iterable[str]) -> int:
+    """A number below `LOTS` that a text has by its words, case aside, however it is cut in parts between them."""
+    digest = hashlib.blake2b(digest_size=8)
+    begun = False
+    for words in filter(None, map(folded, parts)):
+        digest.update(f" {words}".encode() if begun else words.encode())
+        begun = True
+    return int.from_bytes(digest.digest(), "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +210,10 @@ class Documents:
     """The share that is held out: documents of a table by their text, of a plain file its end."""
     held_out: bool = False
     """Whether it is that share, or the rest."""
+    whole_files: bool = False
+    """Whether a plain file is held out by its text too, as a whole."""
+    limit: float | int = 0.0
+    """What the lot of a document is below that is held out."""
     corpora: tuple[int, ...] = ()
     """How many of the files are of each of several corpora; empty where there is one."""
 
@@ -232,18 +248,69 @@ class Documents:
         for path in self.paths:
             if self.tabular(path):
                 found = (row[0] for row in rows(path, format_of(path), self.columns) if row[0].strip())
-                yield from (DocumentPart(text, True) for text in found if self._has(text))
-            elif self.share:
+                yield from (DocumentPart(text, True) for text in found if self._has([text]))
+            elif not self.share:
+                yield from _document_parts(path)
+            elif not self.whole_files:
                 yield from _split_parts(path, self.share, self.held_out)
             else:
-                yield from _document_parts(path)
+                yield from self._whole(path)
 
-    def _has(self, text: str) -> bool:
-        return not self.share or is_held_out(text, self.share) == self.held_out
+    def _whole(self, path: Path) -> Iterator[DocumentPart]:
+        """All of a plain file, where it is on this side."""
+        parts = _document_parts(path)
+        first = next(parts, None)
+        if first is not None and first.last:  # which need not be read twice
+            yield from [first] if self._has([first.text]) else []
+        elif first is not None and self._has(part.text for part in chain([first], parts)):
+            yield from _document_parts(path)
 
-    def split(self, share: float, held_out: bool) -> "Documents":
-        """The share that is held out, or the rest."""
-        return replace(self, share=share, held_out=held_out)
+    def _has(self, parts: Iterable[str]) -> bool:
+        return not self.share or (_lot(parts) < self.limit) == self.held_out
+
+    def split(self, share: float, held_out: bool, *, whole_files: bool = False) -> "Documents":
+        """The share that is held out, or the rest; of plain files their ends, or `whole_files`.
+
+        Of whole documents at least one is held out, and one is not, unless all are alike.
+        """
+        if not share:
+            return self
+        split = replace(self, share=share, held_out=held_out, whole_files=whole_files)
+        return replace(split, limit=split._limit())
+
+    def _limit(self) -> float | int:
+        usual = self.share * LOTS
+        if not self.whole_files and not all(map(self.tabular, self.paths)):
+            return usual
+        least, most = LOTS, 0
+        for lot in self._lots():
+            least, most = min(least, lot), max(most, lot)
+            if least < usual <= most:
+                return usual
+        if least >= most:
+            return usual
+        return least + 1 if least >= usual else most
+
+    def _lots(self) -> Iterator[int]:
+        for path in self.paths:
+            if self.tabular(path):
+                found = (row[0] for row in rows(path, format_of(path), self.columns) if row[0].strip())
+                yield from (_lot([text]) for text in found)
+            else:
+                parts = _document_parts(path)
+                if (first := next(parts, None)) is not None:
+                    yield _lot(part.text for part in chain([first], parts))
+
+    def none_left(self) -> str:
+        """What is said where one side of a split has no document."""
+        side = "held out to validate on" if self.held_out else "left to train on"
+        plain = sum(not self.tabular(path) for path in self.paths)
+        if self.whole_files or not plain:
+            said = "documents aside by their text, and these are too few, alike or blank; give more"
+        else:
+            said = "the end of a plain file aside, from a line break on, of which there are too few; give more text"
+            said += ", set data.held_out_by=file to set whole files aside" * (plain > 1)
+        return f"no text is {side}: data.held_out={self.share:g} sets {said}, or give files to validate on"
 
     @property
     def columns(self) -> Columns:
@@ -274,7 +341,7 @@ class Documents:
 
     def digest(self) -> str:
         """The same for two that yield the same documents from files of the same kinds."""
-        more = [str(self.share), str(self.held_out)] if self.share else []
+        more = [str(self.share), str(self.held_out), *["whole files"] * self.whole_files] if self.share else []
         more += ["corpora", *map(str, self.corpora)] if self.corpora else []
         return content_digest(self.paths, ["documents", *map(self._kind, self.paths), str(self.key), *more])
 

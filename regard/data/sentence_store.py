@@ -90,7 +90,8 @@ def prepare_sentences(
                 if progress is not None:
                     progress(len(offsets) - 1)
         if len(offsets) == 1:
-            raise DataError("there is no text: every document is blank")
+            blank = "there is no text: every document is blank"
+            raise DataError(documents.none_left() if documents.share else blank)
         ends.append(len(offsets) - 1)
         (folder / "offsets.array").write_bytes(np.array(offsets, dtype=np.int64).tobytes())
         (folder / "documents.array").write_bytes(np.array(ends, dtype=np.int64).tobytes())

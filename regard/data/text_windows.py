@@ -53,15 +53,6 @@ class TextCounts:
         return f"{documents}, {self.characters:,} characters in {self.tokens:,} tokens"
 
 
-def _none_left(documents: Documents) -> str:
-    """What is said where one side of what is set aside for validation has nothing in it."""
-    side = "held out to validate on" if documents.held_out else "left to train on"
-    return (
-        f"no document is {side}: data.held_out={documents.share:g} sets documents aside by their text, and these are "
-        f"too few, alike or blank; give more, or files to validate on"
-    )
-
-
 @dataclass(frozen=True)
 class TextStore:
     """Documents as one row of ids: `eos`, then each document and `eos`."""
@@ -151,7 +142,7 @@ def prepare_text(
                 if progress is not None:
                     progress(done.counts.tokens)
         if not done.counts.documents:
-            raise DataError(_none_left(documents) if documents.share else NO_TEXT)
+            raise DataError(documents.none_left() if documents.share else NO_TEXT)
         unchanged.check()
         more = {"parts": done.parts} if documents.corpora else {}
         write_meta(folder, VERSION, dtype=dtype.name, eos=tokenizer.eos, counts=asdict(done.counts), **more)

@@ -13,6 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from regard.config import JsonObject
+from regard.data.inspection.texts import without_spaces
 from regard.errors import ConfigError, DataError
 from regard.metrics.word_errors import edit_distance
 from regard.plugins import Registry
@@ -82,6 +83,15 @@ class Difference:
     interval: tuple[float, float]
     p_value: float
     signature: str
+
+
+def bleu_tokenizer(references: References) -> str:
+    """sacreBLEU's tokenizer for these references: `char` where they have no spaces between words, else `13a`.
+
+    A sentence that is one word to `13a` scores 100 or next to nothing.
+    """
+    texts = (text for row in references for text in ([row] if isinstance(row, str) else row))
+    return "char" if without_spaces(texts) else "13a"
 
 
 def corpus_scores(

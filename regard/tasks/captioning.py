@@ -15,11 +15,12 @@ from regard.data.formats import Header
 from regard.data.images import ImageStore, prepare_images
 from regard.data.images.captions import CaptionLayout, CaptionSource, caption_batches, open_captioned
 from regard.data.images.image_files import LARGEST, Part, decode_image
+from regard.data.mixing import even_places
 from regard.data.pair_store import Rows
 from regard.data.synthetic.scenes import SIDE, DrawnScenes, Language, SceneImages, ScenePart
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
-from regard.metrics.text import corpus_bleu, corpus_scores, exact_match
+from regard.metrics.text import bleu_tokenizer, corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import CaptionedImages
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import FIRST_TOKEN, full_rows
@@ -37,7 +38,7 @@ from regard.tasks.spec import (
     check_length,
     warn,
 )
-from regard.tasks.translation_metrics import check_tokenizer
+from regard.tasks.translation_metrics import check_tokenizer, tokenizer_for
 from regard.tasks.verbs.caption import WrittenCaption, sent_images
 from regard.tasks.writing import (
     UNUSED,
@@ -140,11 +141,13 @@ class CaptioningRun(WritingRun):
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self.valid is None:
             return (), ()
-        arrays = [image.transpose(1, 2, 0) for image in pixels_of(self.valid_store)[:count]]
-        return arrays, [list(one) for one in self.valid.captions[:count]]
+        places = even_places(len(self.valid.captions), count)
+        arrays = [image.transpose(1, 2, 0) for image in pixels_of(self.valid_store)[np.array(places, dtype=int)]]
+        return arrays, [list(self.valid.captions[place]) for place in places]
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
-        return {"bleu": corpus_bleu(texts, references)[0], "exact_match": exact_match(texts, references)}
+        bleu, _ = corpus_bleu(texts, references, tokenize=bleu_tokenizer(references))
+        return {"bleu": bleu, "exact_match": exact_match(texts, references)}
 
     def bounds(self) -> tuple[int, int]:
         longest = self.patches + int(self.rows.lengths.max())
@@ -269,7 +272,7 @@ class CaptioningOptions:
 
     limit: int | None = None
     lowercase: bool = False
-    tokenize: str = "13a"
+    tokenize: str | None = None
 
     def __post_init__(self) -> None:
         check_tokenizer(self.tokenize)
@@ -351,7 +354,8 @@ class CaptioningTask(TableTask):
         read = given.images.read(captioner.reader.channels, captioner.reader.fit)
         found = self.best_outputs(captioner, read, count, config, how)
         texts, references = [one.text for one in found], [list(one) for one in given.captions]
-        scores = corpus_scores(texts, references, lowercase=options.lowercase, tokenize=options.tokenize)
+        tokenize = tokenizer_for(options.tokenize, references, how.say)
+        scores = corpus_scores(texts, references, lowercase=options.lowercase, tokenize=tokenize)
         return {
             "images": count,
             "references": sum(map(len, references)),

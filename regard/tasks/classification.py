@@ -1,17 +1,28 @@
 """Classification: texts or pairs of texts to one of several classes; and what any classifier offers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from regard.config import JsonObject
-from regard.data.labelled_texts import Keys, examples, unlabelled
+from regard.data.labelled_texts import (
+    Example,
+    Keys,
+    class_folders,
+    class_part,
+    examples,
+    examples_in,
+    has_class_parts,
+    unlabelled,
+)
 from regard.errors import DataError
 from regard.metrics.classification_metrics import class_scores
+from regard.tasks.config import RunConfig
+from regard.tasks.corpora import Part
 from regard.tasks.encoder import Encoder, Told
-from regard.tasks.encoder_tasks import LabelledTask, keys_of, unknown_labels
+from regard.tasks.encoder_tasks import LabelledTask, keys_of, labelled_files, unknown_labels
 from regard.tasks.run import Run
-from regard.tasks.spec import Progress
+from regard.tasks.spec import Progress, Say
 from regard.tasks.verbs.encoders import Choice
 from regard.training.objectives import Classification
 
@@ -111,6 +122,29 @@ class ClassificationTask(LabelledTask):
     read = staticmethod(examples)
     label_shape = staticmethod(lambda rows, length: (rows,))
     methods: ClassVar = {**LabelledTask.methods, "classifier": classifier_of, "classify": classify}
+
+    def in_folder(self, path: Path) -> Iterator[Example] | None:
+        if has_class_parts(path):
+            raise DataError(f"{path} has no folder of classes for this part; name a folder of classes, or {path}/train")
+        folders = class_folders(path)
+        return examples_in(folders) if folders else None
+
+    def part_of(self, name: str | Path, part: Part) -> str | None:
+        if not has_class_parts(folder := Path(name)):
+            return str(name)
+        found = class_part(folder, part)
+        return None if found is None else str(found)
+
+    def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
+        super().check_labelled(config, files := list(files), say)
+        for name in files:
+            if folders := class_folders(Path(name)):
+                read = {file for inside in folders.values() for file in inside}
+                if beside := [file.name for file in labelled_files([name]) if file not in read]:
+                    count = "1 file" if len(beside) == 1 else f"{len(beside):,} files"
+                    verb = "is" if len(beside) == 1 else "are"
+                    listed = ", ".join(beside[:3]) + ", ..." * (len(beside) > 3)
+                    say(f"{name}: {count} not in a folder of a class {verb} not read ({listed})")
 
     def recognise(self, files: Sequence[Path]) -> "Recognised | None":
         from regard.tasks.plans.labelled import recognise_classes

@@ -229,11 +229,19 @@ def documents_of(config: TextData, part: Part) -> Documents | None:
     splits = bool(config.held_out and (config.train or named) and not config.valid) and part != "test"
     if splits:
         found = _training_texts(config, named)
-        return found.split(config.held_out, part == "valid")
+        return found.split(config.held_out, part == "valid", whole_files=_by_file(config))
     if part == "train" and named:
         return _training_texts(config, named)
     names = getattr(config, part)
     return Documents.of(names, config.text, config.header) if names else None
+
+
+TextHeldOutBy = Literal["end", "file"]
+
+
+def _by_file(config: TextData) -> bool:
+    """Whether plain files are held out as a whole, where the task's data knows of that."""
+    return getattr(config, "held_out_by", "end") == "file"
 
 
 def _training_texts(config: TextData, named: Mapping[str, Sequence[str]]) -> Documents:
@@ -309,7 +317,7 @@ def check_pair_files(config: PairData, say: Callable[[str], None]) -> None:
 def check_documents(documents: Documents, say: Callable[[str], None]) -> None:
     """Read the beginning of each file."""
     for path in documents.paths:
-        next(iter(replace(documents, paths=(path,))), None)
+        next(iter(replace(documents, paths=(path,), corpora=(), share=0.0)), None)
     _say_each(documents.notes(), say)
 
 

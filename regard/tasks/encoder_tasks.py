@@ -14,8 +14,17 @@ from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
-from regard.data.labelled_texts import Example, Keys, LabelledLayout, LabelledRows, Question, Tagged
-from regard.data.readers import is_held_out
+from regard.data.labelled_texts import (
+    Example,
+    Keys,
+    LabelledLayout,
+    LabelledRows,
+    Question,
+    Tagged,
+    held_out_rows,
+    labels_of,
+)
+from regard.data.mixing import even_sample
 from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
@@ -25,7 +34,9 @@ from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     FIRST_TOKEN,
+    PARTS,
     Overlong,
+    Part,
     PreparedData,
     TextData,
     random_texts,
@@ -125,33 +136,69 @@ class LabelledTask(EncoderTask):
     """Of the labels of so many rows of so many tokens."""
     names_labels: ClassVar[bool] = True
 
+    def read_names(self, names: Iterable[str | Path], keys: Keys) -> Iterator[Labelled]:
+        """What these files and folders hold, one item at a time."""
+        for name in names:
+            if (found := self.in_folder(Path(name))) is not None:
+                yield from found
+            else:
+                for path in labelled_files([name]):
+                    yield from type(self).read(path, keys)
+
+    def in_folder(self, path: Path) -> Iterator[Labelled] | None:
+        """The items of a folder of which each file is one; None where files hold items."""
+        return None
+
+    def part_of(self, name: str | Path, part: Part) -> str | None:
+        """Of a folder that has parts itself the one of this part, or None; of all else what was given."""
+        return str(name)
+
+    def names_of(self, data: Any, part: Part) -> tuple[str, ...]:
+        """The names of the files of a part, or the part of the one folder that is trained on."""
+        if names := getattr(data, part):
+            return tuple(self.part_of(name, part) or name for name in names)
+        found = self.part_of(data.train[0], part) if len(data.train) == 1 else None
+        return () if found in (None, *data.train) else (str(found),)
+
     def read_all(self, config: RunConfig, files: Iterable[str | Path]) -> list[Labelled]:
         """What these files hold, in the way of the run."""
-        keys = keys_of(config)
-        items = [item for path in labelled_files(files) for item in type(self).read(path, keys)]
+        items = list(self.read_names(files, keys_of(config)))
         if not items:
             raise DataError("there is not one labelled text")
         return items
 
-    def items_of(self, config: RunConfig, part: str) -> list[Labelled]:
+    def items_of(self, config: RunConfig, part: Literal["train", "valid"]) -> list[Labelled]:
         """What to train on, or to validate on: by default a share of the former; nothing where there is none."""
-        data = config.data
-        if data.valid or not data.held_out:
-            files = getattr(data, part)
+        if self.names_of(config.data, "valid") or not config.data.held_out:
+            files = self.names_of(config.data, part)
             return self.read_all(config, files) if files else []
-        items = self.read_all(config, data.train)
+        split = self.split(config)
+        return split.train if part == "train" else split.valid
+
+    def split(self, config: RunConfig) -> "Split":
+        """What to train on and to validate on."""
+        data = config.data
+        if self.names_of(data, "valid") or not data.held_out:
+            return Split(self.items_of(config, "train"), self.items_of(config, "valid"))
+        items = self.read_all(config, self.names_of(data, "train"))
         by_text = getattr(data, "held_out_by", "row") == "text"
-        told = (main_text(item) if by_text else "\n".join(texts_of(item)) for item in items)
-        held = [is_held_out(text, data.held_out) for text in told]
-        return [item for item, out in zip(items, held, strict=True) if out == (part == "valid")]
+        told = [main_text(item) if by_text else "\n".join(texts_of(item)) for item in items]
+        held, kept = held_out_rows(told, [*map(labels_of, items)], data.held_out)
+        train, valid = ([one for one, out in zip(items, held, strict=True) if out is side] for side in (False, True))
+        if not train:
+            raise DataError(
+                f"no row is left to train on: data.held_out={data.held_out:g} sets rows aside by their text, and these "
+                f"are too few or alike; give more, or files to validate on"
+            )
+        return Split(train, valid, kept)
 
     def statistics(self, data: Any) -> Any:
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
-        read = lambda files: (item for path in labelled_files(files) for item in type(self).read(path, keys))  # noqa: E731
-        valid = read(data.valid) if data.valid else None
-        return labelled_statistics(read(data.train), valid, classes="classes" in self.heads)
+        train, valid = (self.names_of(data, part) for part in ("train", "valid"))
+        read = self.read_names(valid, keys) if valid else None
+        return labelled_statistics(self.read_names(train, keys), read, classes="classes" in self.heads)
 
     def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
         from regard.tasks.plans.labelled import plan_labelled
@@ -167,15 +214,15 @@ class LabelledTask(EncoderTask):
 
     def check_files(self, config: RunConfig, say: Say) -> None:
         super().check_files(config, say)
-        for part in ("train", "valid", "test"):
-            self.check_labelled(config, getattr(config.data, part), say)
+        for part in PARTS:
+            self.check_labelled(config, self.names_of(config.data, part), say)
 
     def check_labelled(self, config: RunConfig, files: Iterable[str | Path], say: Say) -> None:
         """Read the first item of each file."""
         keys = keys_of(config)
         for note in passed_over(files := list(files), KINDS):
             say(note)
-        for path in labelled_files(files):
+        for path in labelled_files(name for name in files if self.in_folder(Path(name)) is None):
             if next(type(self).read(path, keys), None) is None:
                 raise DataError(f"{path} is empty")
             if wanted := self.columns(path, keys):
@@ -194,24 +241,62 @@ class LabelledTask(EncoderTask):
         if not config.data.train:
             raise ConfigError("no training data: give --data with your files (data.train in a configuration)")
         report.say("reading the labelled texts")
-        items = self.items_of(config, "train")
-        self.warn(items, partial(warn, report))
-        texts = (text for item in items for text in texts_of(item))
+        split = self.split(config)
+        self.warn(split.train, partial(warn, report))
+        if new and self.names_labels:
+            config = replace(config, model={**config.model, "labels": list(_labels(config, split.train))})
+        self.check_split(config, split, report, new=new)
+        texts = (text for item in split.train for text in texts_of(item))
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: train_shared_tokenizer(texts, config, report, masks=True), new=new
         )
-        if new and self.names_labels:
-            config = replace(config, model={**config.model, "labels": list(_labels(config, items))})
-        return config, LabelledRun(self, config, items, vocabularies.target, report)
+        return config, LabelledRun(self, config, split, vocabularies.target, report)
+
+    def check_split(self, config: RunConfig, split: "Split", report: Report, *, new: bool) -> None:
+        """Say of a new run what is not validated on, and refuse to validate on labels of which the run knows none."""
+        data = config.data
+        if new and split.kept:
+            rows = f"{split.kept:,} row" + "s" * (split.kept != 1)
+            report.say(f"{rows} of the share to validate on are trained on: no others have their labels")
+        if new and data.held_out and not split.valid:
+            warn(
+                report,
+                f"there is nothing to validate on: data.held_out={data.held_out:g} of {len(split.train):,} rows sets "
+                f"none aside; give more, or files to validate on",
+            )
+        if not self.names_labels:
+            return
+        known = {*config.model["labels"]}
+        total, strange = 0, Counter[str]()
+        for item in split.valid:
+            labels = labels_of(item)
+            total += len(labels)
+            strange.update(label for label in labels if label not in known)
+        if not strange:
+            return
+        what = "words" if isinstance(split.valid[0], Tagged) else "texts"
+        listed = ", ".join(sorted(strange)[:5]) + ", ..." * (len(strange) > 5)
+        if strange.total() == total:
+            raise DataError(
+                f"the labels to train on ({', '.join(sorted(known)[:5])}) are none of those of the {what} to validate "
+                f"on ({listed}); data.label chooses the column"
+            )
+        if new:
+            warn(
+                report,
+                f"validation: {strange.total():,} of {total:,} {what} have a label that is not trained for ({listed}) "
+                f"and are left out of its loss and accuracy; regard evaluate counts them as wrong",
+            )
 
     def validation_scores(self, encoder: Encoder, items: list[Labelled]) -> dict[str, float]:
         """What a validation says of these items beside the loss and the share that is right."""
         return {}
 
     def evaluate(self, run: Run, data: Sequence[str | Path] | None = None, how: Measuring = MEASURING) -> JsonObject:
-        if files := data or run.config.data.test:
+        given = tuple(self.part_of(name, "test") or name for name in data or ())
+        if files := given or self.names_of(run.config.data, "test"):
             if data and how.say is not None:
-                self.check_labelled(run.config, data, how.say)
+                self.check_labelled(run.config, files, how.say)
             items = self.read_all(run.config, files)
         else:
             items = self.items_of(run.config, "valid")
@@ -227,7 +312,7 @@ class LabelledTask(EncoderTask):
         return show_scores(scores)
 
     def probes(self, run: Run, data: Any, limit: int) -> list[Probe]:
-        files = data or run.config.data.test or run.config.data.valid
+        files: Any = data or self.names_of(run.config.data, "test") or self.names_of(run.config.data, "valid")
         if not files:
             raise ConfigError("no text to look at: the run names no test or validation text; give some")
         if isinstance(files, Documents):
@@ -246,7 +331,7 @@ class LabelledTask(EncoderTask):
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
         items = self.read_all(run.config, held_out_files(run, files))[:limit]
-        rows = labelled_rows(run.config, items, run.encoder.tokenizer, overlong="truncate")
+        rows = labelled_rows(run.config, items, run.encoder.tokenizer, held_out=True)
         budget = max(HELD_OUT_BUDGET, run.config.data.max_len)
         return HeldOutData(run, self.objective(), list(rows.evaluation(budget)), len(items))
 
@@ -267,14 +352,24 @@ class LabelledTask(EncoderTask):
         return config, self.objective(config.train.smoothing), [batch() for _ in range(count)]
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What to train on and to validate on; of the share for the latter `kept` rows are trained on, for their labels."""
+
+    train: list[Labelled]
+    valid: list[Labelled]
+    kept: int = 0
+
+
 class LabelledRun(PreparedData):
     """Rows to train on and, where there are any, to validate on."""
 
     def __init__(
-        self, task: LabelledTask, config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, report: Report
+        self, task: LabelledTask, config: RunConfig, split: Split, tokenizer: Tokenizer, report: Report
     ) -> None:
         self.config, self.task, self.tokenizer = config, task, tokenizer
         self.objective: Objective = task.objective(config.train.smoothing, config.train.r_drop)
+        items, valid = split.train, split.valid
         self.train = labelled_rows(config, items, tokenizer)
         skipped = f"; {len(items) - len(self.train):,} skipped as too long" if len(self.train) < len(items) else ""
         if self.train.cut:
@@ -290,12 +385,11 @@ class LabelledRun(PreparedData):
             raise ConfigError(
                 f"train.batch_tokens={config.train.batch_tokens} is less than the longest row of {longest} tokens"
             )
-        valid = task.items_of(config, "valid")
-        self.valid = labelled_rows(config, valid, tokenizer, overlong="truncate") if valid else None
+        self.valid = labelled_rows(config, valid, tokenizer, held_out=True) if valid else None
         if self.valid is not None and self.valid.cut:
             read = f"only the beginning is read (data.max_len={config.data.max_len})"
             warn(report, f"validation: of {self.valid.cut:,} {read}")
-        self.shown = (valid or [])[: config.train.validate_sentences]
+        self.shown = even_sample(valid, config.train.validate_sentences)
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)
@@ -333,17 +427,22 @@ def main_text(item: Labelled) -> str:
 
 
 def labelled_rows(
-    config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, overlong: Overlong | None = None
+    config: RunConfig, items: list[Labelled], tokenizer: Tokenizer, *, held_out: bool = False
 ) -> LabelledRows:
-    """The items as rows of tokens and labels."""
+    """The items as rows of tokens and labels; of those that are `held_out` long ones are cut, and a label that the run
+    does not know is left out."""
     data, model = config.data, config.model_config()
     framer = InputBuilder(tokenizer, data.max_len)
     numbers = {label: number for number, label in enumerate(model.labels)}
+    overlong: Overlong = "truncate" if held_out else data.overlong
     rows: list[Row] = []
     for item in items:
+        if not held_out and (strange := sorted({*labels_of(item)} - {*numbers})):
+            hint = "model.labels may name what the training data has not"
+            raise DataError(f"unknown label '{strange[0]}'{nearest(strange[0], numbers)}; {hint}")
         if isinstance(item, Example):
-            framed = framer.texts(*item.texts, overlong=overlong or data.overlong)
-            rows += [] if framed is None else [(framed, [_number(item.label, numbers)])]
+            framed = framer.texts(*item.texts, overlong=overlong) if item.label in numbers else None
+            rows += [] if framed is None else [(framed, [numbers[item.label]])]
         elif isinstance(item, Tagged):
             rows += _tag_rows(framer, item, numbers)
         else:
@@ -361,7 +460,7 @@ def _tag_rows(framer: InputBuilder, item: Tagged, numbers: dict[str, int]) -> It
     for row, first in framer.words(item.words):
         labels = [IGNORE] * len(row.ids)
         for word, place in first.items():
-            labels[place] = _number(item.tags[word], numbers)
+            labels[place] = numbers.get(item.tags[word], IGNORE)
         if first:
             yield row, labels
 
@@ -386,20 +485,13 @@ def _labels(config: RunConfig, items: list[Any]) -> tuple[str, ...]:
 
     Where the configuration names labels, it is those, in that order.
     """
-    found = {label for item in items for label in ([item.label] if isinstance(item, Example) else item.tags)}
+    found = {label for item in items for label in labels_of(item)}
     if (known := known_labels(config.model, config.train.start_from, found)) is not None:
         return known
     if len(found) < 2:
         raise DataError(f"every label is '{next(iter(found))}': there is nothing to tell apart")
     plain = all(label.lstrip("-").isdigit() for label in found)
     return tuple(sorted(found, key=(lambda label: (int(label), label)) if plain else None))
-
-
-def _number(label: str, numbers: dict[str, int]) -> int:
-    if label not in numbers:
-        hint = "model.labels may name what the training data has not"
-        raise DataError(f"unknown label '{label}'{nearest(label, numbers)}; {hint}")
-    return numbers[label]
 
 
 def unknown_labels(run: Run, gold: Sequence[str], what: str) -> JsonObject:
@@ -437,16 +529,16 @@ def show_scores(result: Mapping[str, Any]) -> str:
             listed += ", ..." if len(value) > 5 else ""
             lines.append(f"unknown labels     {count:,} of {total:,}, counted as wrong: {listed}")
         elif name == "entities":
-            lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in PARTS))
+            lines.append(f"{name:18} " + "  ".join(f"{part} {100 * value[part]:.2f} %" for part in FIGURES))
         elif isinstance(value, float):
             share = name.endswith(("accuracy", "f1", "match"))
             lines.append(f"{name.replace('_', ' '):18} " + (f"{100 * value:.2f} %" if share else f"{value:.4f}"))
         elif isinstance(value, int):
             lines.append(f"{name.replace('_', ' '):18} {value:,}")
     for label, scores in result.get("classes", {}).items():
-        figures = "  ".join(f"{part} {100 * scores[part]:.2f} %" for part in PARTS)
+        figures = "  ".join(f"{part} {100 * scores[part]:.2f} %" for part in FIGURES)
         lines.append(f"{label:18} {figures}  of {scores['count']:,}")
     return "\n".join(lines)
 
 
-PARTS = ("precision", "recall", "f1")
+FIGURES = ("precision", "recall", "f1")

@@ -23,7 +23,7 @@ from regard.data import (
     strided_windows,
 )
 from regard.decode.config import BOUNDS, DecodeConfig
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError
 from regard.look.document import Document
 from regard.look.watch import attentions
 from regard.metrics.text import bits_per_character, perplexity
@@ -34,6 +34,7 @@ from regard.tasks.corpora import (
     FIRST_TOKEN,
     PreparedData,
     TextData,
+    TextHeldOutBy,
     cache_directory,
     check_documents,
     check_running_text,
@@ -87,9 +88,6 @@ from regard.training.objectives import (
 if TYPE_CHECKING:
     from regard.tasks.planning import Choices, Machine, Recognised
 
-LITTLE = 100_000
-"""Characters below which it is looked whether any are left to validate on."""
-
 VALIDATION_STREAMS = 8
 """Where states are carried, into how many streams validation text is cut while training, to take less time."""
 
@@ -115,12 +113,6 @@ class LanguageRun(PreparedData):
         if self.mix is not None and isinstance(layout, WindowLayout) and layout.mixture is not None:
             report.say(self.mix.describe(layout.mixture, "windows"))
         valid = documents_of(config.data, "valid")
-        size = self.train.counts.characters
-        if valid is not None and valid.share and size < LITTLE and next(iter(valid), None) is None:
-            raise DataError(
-                f"data.held_out={valid.share} of {size:,} characters leaves none to validate on: give --valid, or more "
-                f"text; or train without validation, data.held_out=0"
-            )
         self.valid = None if valid is None else self._store(valid)
         self.unknown = {} if self.valid is None else unknown_tokens(self.valid.ids, self.tokenizer)
         if self.unknown and valid is not None and "<unk>" in next(iter(valid)).text:
@@ -323,8 +315,10 @@ class LanguageData(TextData):
     `max_len` is the length of a window. `isolate` hides the documents of one window from each other. `carry` reads text
     in streams, in which a model's state at the end of a window is its state at the start of the next. `corpora`, `mix`,
     `temperature` and `workers` are as for pairs: several corpora mixed, and how many processes tokenise.
+    `held_out_by` says what of plain files is held out: the `end` of each, or each `file` as a whole, by its text.
     """
 
+    held_out_by: TextHeldOutBy = "end"
     isolate: bool = False
     carry: bool = False
     corpora: Mapping[str, Any] = field(default_factory=dict)

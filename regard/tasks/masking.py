@@ -20,6 +20,7 @@ from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
     PreparedData,
     TextData,
+    TextHeldOutBy,
     cache_directory,
     check_running_text,
     check_window,
@@ -140,9 +141,10 @@ class MaskingData(TextData):
     """Running text in any number of files and folders.
 
     A row of the model has up to `max_len` tokens, of which the share `mask` is masked; `whole_words` masks all pieces
-    of a word or none.
+    of a word or none. `held_out_by` says what of plain files is held out: the `end` of each, or each `file` as a whole.
     """
 
+    held_out_by: TextHeldOutBy = "end"
     mask: float = 0.15
     whole_words: bool = False
 

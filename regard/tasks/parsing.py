@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.config import JsonObject, Setting
+from regard.data.mixing import even_sample
 from regard.data.trees import (
     Terminals,
     Tree,
@@ -122,7 +123,7 @@ class ParsingRun(PreparedData):
         return None if self.valid is None else self.valid.evaluation(self.config.train.batch_tokens)
 
     def scores(self, model: nn.Module) -> dict[str, float]:
-        trees = (self.valid_trees or [])[: self.config.train.validate_sentences]
+        trees = even_sample(self.valid_trees or [], self.config.train.validate_sentences)
         parser = TreeReader(model, self.tokenizer, self.config)
         trees = [tree for tree in trees if parser.fits(tree.words)]
         if not trees:

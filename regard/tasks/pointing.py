@@ -14,6 +14,7 @@ from torch import nn
 
 from regard.config import JsonObject, Setting
 from regard.data.batches import Layout
+from regard.data.mixing import even_sample
 from regard.data.synthetic.puzzle_solvers import EXACT, area, tour_length
 from regard.data.synthetic.puzzles import (
     PUZZLES,
@@ -86,7 +87,7 @@ class PointingRun(PreparedData):
         return None if self.valid is None else problem_batches(self.valid, self.config.train.batch_tokens)
 
     def scores(self, model: nn.Module) -> dict[str, float]:
-        shown = (self.valid or [])[: self.config.train.validate_sentences]
+        shown = even_sample(self.valid or [], self.config.train.validate_sentences)
         if not shown:
             return {}
         answers = Pointer(model, self.puzzle, self.config.decode.greedy()).answers(shown)

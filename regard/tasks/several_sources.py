@@ -26,6 +26,7 @@ from regard.data.formats import Columns, Header, format_of, notes_on, rows
 from regard.data.images.augmentation import ImageRandom
 from regard.data.images.image_files import LARGEST, decode_image, read_image
 from regard.data.images.image_store import resized
+from regard.data.mixing import even_sample
 from regard.data.pair_store import Rows
 from regard.data.synthetic.several_sources import SOURCES, SourcedRow, SourcesKind, sourced_rows
 from regard.data.synthetic.speech import RATE, Utterance, Utterances, speak
@@ -33,7 +34,7 @@ from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError, TooLarge
 from regard.look.document import Document
 from regard.look.watch import attentions
-from regard.metrics.text import corpus_bleu, exact_matches, mean_interval
+from regard.metrics.text import bleu_tokenizer, corpus_bleu, exact_matches, mean_interval
 from regard.nn.batch import SourcedTexts, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
@@ -54,6 +55,7 @@ from regard.tasks.spec import (
     check_length,
     warn,
 )
+from regard.tasks.translation_metrics import per_character
 from regard.tasks.verbs.spec import WrittenText
 from regard.tasks.writing import (
     UNUSED,
@@ -459,11 +461,13 @@ class SourcesRun(WritingRun):
         return Combiner(model, self.vocabularies, self.config)
 
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
-        return [row.sources for row in self.valid_rows[:count]], [row.output for row in self.valid_rows[:count]]
+        rows = even_sample(self.valid_rows, count)
+        return [row.sources for row in rows], [row.output for row in rows]
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:
         exact = float(exact_matches(texts, list(references)).mean())
-        return {"bleu": corpus_bleu(texts, list(references))[0], "exact_match": exact}
+        bleu, _ = corpus_bleu(texts, list(references), tokenize=bleu_tokenizer(references))
+        return {"bleu": bleu, "exact_match": exact}
 
 
 def _sounds(given: Iterable[Any]) -> SoundSource:
@@ -645,7 +649,9 @@ class SourcesTask(WritingTask):
                     "alone": self._compared(run, alone, references, right, config),
                 }
             )
-        bleu, signature = corpus_bleu(texts, references)
+        if (tokenize := bleu_tokenizer(references)) != "13a" and how.say is not None:
+            how.say(per_character(tokenize))
+        bleu, signature = corpus_bleu(texts, references, tokenize=tokenize)
         return {
             "rows": len(found),
             "cut": sum(not one.finished for one in best),

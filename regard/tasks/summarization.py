@@ -121,6 +121,7 @@ class SummarizationRun(TranslationRun):
     """Documents with summaries; a validation scores ROUGE-L of some."""
 
     overlong = "truncate"
+    scores_bleu = False
 
     def text_scores(self, texts: list[str], references: list[str]) -> dict[str, float]:
         found = {name: 100 * float(values.mean()) for name, values in rouge_f1(texts, references).items()}

@@ -29,6 +29,7 @@ from regard.data.audio.transcripts import (
     too_long_note,
 )
 from regard.data.formats import Header
+from regard.data.mixing import even_sample
 from regard.data.pair_store import Rows
 from regard.data.synthetic.speech import Lexicon, SpokenSounds
 from regard.errors import ConfigError, DataError, check_fractions
@@ -167,7 +168,7 @@ class TranscribingRun(WritingRun):
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self.valid is None:
             return (), ()
-        places, texts = self.valid_of[:count].tolist(), self.valid.texts
+        places, texts = even_sample(self.valid_of.tolist(), count), self.valid.texts
         return [self.valid_store[place] for place in places], [texts[place] for place in places]
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:

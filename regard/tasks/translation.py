@@ -16,7 +16,7 @@ from regard.data.synthetic.world.sentence import words_of
 from regard.errors import ConfigError, DataError
 from regard.look.document import Document
 from regard.look.watch import attentions
-from regard.metrics.text import METRICS, by_length, corpus_bleu, corpus_scores, exact_match
+from regard.metrics.text import METRICS, bleu_tokenizer, by_length, corpus_bleu, corpus_scores, exact_match
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import (
@@ -56,6 +56,7 @@ from regard.tasks.translation_metrics import (
     check_tokenizer,
     corpus_perplexity,
     show_scores,
+    tokenizer_for,
     unknown_words,
     word_errors,
     world_scores,
@@ -141,7 +142,8 @@ class HeldOutPairs(HeldOutData):
     def score(self, run: Run) -> float:
         best = run.translator.translate([source for source, _ in self.pairs], run.decode_config(beam=1))
         found = [one[0].text for one in best]
-        return corpus_bleu(found, [target for _, target in self.pairs])[0]
+        targets = [target for _, target in self.pairs]
+        return corpus_bleu(found, targets, tokenize=bleu_tokenizer(targets))[0]
 
 
 SHORT, LONG = 12, 30
@@ -153,7 +155,8 @@ class TranslationOptions:
     """How translations are measured.
 
     The first `limit` pairs, or the bundled corpus's held-out ones (`world`). With `alternatives` the targets of equal
-    sources are equally right answers to one question. `metrics` are further scores, by the names that other packages
+    sources are equally right answers to one question. `tokenize` is sacreBLEU's tokenizer, by default `13a`, or `char`
+    where references have no spaces between words. `metrics` are further scores, by the names that other packages
     give them.
     """
 
@@ -161,7 +164,7 @@ class TranslationOptions:
     world: bool = False
     overlong: Overlong = "split"
     lowercase: bool = False
-    tokenize: str = "13a"
+    tokenize: str | None = None
     alternatives: bool = False
     metrics: tuple[str, ...] = ()
 
@@ -264,11 +267,12 @@ class TranslationTask(Task):
         """Text scores with their signatures and, where gold is known, what lies behind them."""
         options = how.chosen(TranslationOptions)
         corpus = self._corpus(run, data, options, how.say)
-        alternatives, lowercase, tokenize = options.alternatives, options.lowercase, options.tokenize
+        alternatives, lowercase = options.alternatives, options.lowercase
         pairs = full_pairs(corpus, options.limit, how.say)
         if not pairs:
             raise DataError("nothing to evaluate on: no pair has both sides")
         sources, references = with_references(pairs, alternatives)
+        tokenize = tokenizer_for(options.tokenize, references, how.say)
         config = run.decode_config(**how.decode)
         hypotheses, cut = [], 0
         for found in run.translator.stream(sources, config, overlong=options.overlong, window=512):

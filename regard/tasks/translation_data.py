@@ -13,17 +13,19 @@ from regard.data import Corpus, PairStore, evaluation_batches, prepare
 from regard.data.batches import PaddedLayout
 from regard.data.lexical_swaps import SwappedCorpus, describe_swaps, find_swaps
 from regard.data.loader import Layout
+from regard.data.mixing import even_places, even_sample
 from regard.data.prepared_cache import cached
 from regard.data.sequence_packing import PackedLayout, VariantLayout
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
-from regard.metrics.text import corpus_scores
+from regard.metrics.text import bleu_tokenizer, corpus_scores
 from regard.nn.batch import PackedPairs, Pairs
 from regard.runs.files import TOKENIZER
 from regard.tasks.config import RunConfig
 from regard.tasks.corpora import PreparedData, TranslationData, cache_directory, corpus_of
 from regard.tasks.run import load_config
 from regard.tasks.spec import Report, mix_of, warn
+from regard.tasks.translation_metrics import per_character
 from regard.tasks.translator import Overlong, Translator
 from regard.text import Vocabularies, train_vocabularies
 from regard.text.bpe_dropout import MergeDropout
@@ -77,6 +79,7 @@ class TranslationRun(PreparedData):
     """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
 
     overlong: ClassVar[Overlong] = "split"
+    scores_bleu: ClassVar[bool] = True
 
     def __init__(
         self, config: RunConfig, corpus: Corpus, vocabularies: Vocabularies, directory: Path, report: Report
@@ -99,7 +102,22 @@ class TranslationRun(PreparedData):
         self.valid = None if valid is None else self._store(valid, "reading and tokenising the validation pairs")
         if self.valid is not None and not self.valid.counts.whole:
             warn(report, f"validation: {self.valid.counts.describe()}")
-        self.shown = [pair for pair, _ in zip(valid or (), range(config.train.validate_sentences), strict=False)]
+        self.shown = [] if valid is None else self._shown(valid, config.train.validate_sentences)
+        self.tokenize = bleu_tokenizer([target for _, target in self.shown])
+        if self.tokenize != "13a" and self.scores_bleu:
+            report.say(f"validation: {per_character(self.tokenize)}")
+
+    def _shown(self, valid: Corpus, count: int) -> list[tuple[str, str]]:
+        """So many validation pairs, from all over them, to translate."""
+        assert self.valid is not None
+        read, wanted = self.valid.counts.read - self.valid.counts.blank, count
+        if not wanted:
+            return []
+        if wanted < read:
+            self.report.say(f"of {read:,} validation pairs {wanted:,}, taken evenly, are also decoded")
+        places = {*even_places(read, wanted)}
+        full = ((source, target) for source, target in valid if source.strip() and target.strip())
+        return [pair for place, pair in zip(range(max(places) + 1), full, strict=False) if place in places]
 
     def with_limits(self) -> RunConfig:
         """The configuration with an output's greatest length raised to what the training targets need.
@@ -169,7 +187,7 @@ class TranslationRun(PreparedData):
         cut = sum(not one.finished for one in found)
         if note := translator.cut_note(cut, len(found), config.decode):
             self.report.say(f"validation: {note}")
-        for (source, target), one in [*zip(self.shown, found, strict=True)][: config.train.show_outputs]:
+        for (source, target), one in even_sample([*zip(self.shown, found, strict=True)], config.train.show_outputs):
             said, written, right = map(shortened, (source, one.text, target))
             self.report.say(f"  {said}\n    written    {written}\n    reference  {right}")
         values = {
@@ -181,7 +199,7 @@ class TranslationRun(PreparedData):
 
     def text_scores(self, texts: list[str], references: list[str]) -> dict[str, float]:
         """How close the texts that a validation wrote are to those that are right."""
-        scores = corpus_scores(texts, references)
+        scores = corpus_scores(texts, references, tokenize=self.tokenize)
         return {"bleu": scores.bleu, "exact_match": scores.exact_match}
 
     @cached_property

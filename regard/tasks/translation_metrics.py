@@ -17,13 +17,14 @@ from regard.errors import ConfigError, DataError
 from regard.look.alignment import AlignmentCounts, HeadScores, best_head, merge
 from regard.look.watch import attentions, watch
 from regard.metrics.classification_metrics import wilson_interval
-from regard.metrics.text import corpus_bleu, perplexity
+from regard.metrics.text import References, bleu_tokenizer, corpus_bleu, perplexity
 from regard.metrics.word_errors import WordErrors
 from regard.nn.attention import ACROSS
 from regard.nn.batch import Pairs, Tokens
 from regard.tasks.corpora import WorldCorpus, sides_of, world_held_out
 from regard.tasks.ensemble import Ensemble
 from regard.tasks.run import Run
+from regard.tasks.spec import Say
 from regard.tasks.translator import encode_pair, words_of_row
 from regard.training.loop import validate
 from regard.training.objectives import SequenceToSequence
@@ -154,8 +155,23 @@ def unknown_words(run: Run, hypotheses: Sequence[str], references: Sequence[str]
     return {"unknown_words": {"sentences": len(judged), "words": words, **scores}}
 
 
-def check_tokenizer(tokenize: str) -> None:
+def per_character(tokenize: str) -> str:
+    """What is said where references have chosen a tokenizer for BLEU."""
+    return f"BLEU is per character (tokenize={tokenize}): the references have no spaces between words"
+
+
+def tokenizer_for(asked: str | None, references: References, say: Say | None) -> str:
+    """The tokenizer of BLEU that was asked for, else the one that the references need, which is said."""
+    chosen = asked or bleu_tokenizer(references)
+    if asked is None and chosen != "13a" and say is not None:
+        say(f"{per_character(chosen)}; --tokenize chooses another")
+    return chosen
+
+
+def check_tokenizer(tokenize: str | None) -> None:
     """Refuse a tokenizer of sacreBLEU's that is unknown or not installed before anything is translated."""
+    if tokenize is None:
+        return
     try:
         corpus_bleu(["a"], ["a"], tokenize=tokenize)
     except (ImportError, RuntimeError, OSError) as error:

@@ -283,7 +283,7 @@ class WritingRun(PreparedData):
         raise NotImplementedError
 
     def shown(self, count: int) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The first so many inputs to validate on, and what is right of each."""
+        """So many inputs to validate on, from all over them, and what is right of each."""
         raise NotImplementedError
 
     def scored(self, texts: list[str], references: Sequence[Any]) -> dict[str, float]:

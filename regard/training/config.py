@@ -55,7 +55,7 @@ class TrainConfig:
     validate_share: float = 1.0
     """The share of the validation batches that the loss is of, evenly spread; 1 for all."""
     validate_sentences: int = 200
-    """How many validation sentences are translated at a validation; 0 for the loss alone."""
+    """How many validation sentences, taken evenly, are translated at a validation; 0 for the loss alone."""
     show_outputs: int = 2
     """How many of these are shown beside their references."""
     save_every: int = 1000

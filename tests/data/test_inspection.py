@@ -8,6 +8,7 @@ import pytest
 
 from regard.data.inspection import EvenSample, inspect_labelled, inspect_pairs, inspect_text, side_statistics
 from regard.data.readers import Documents, PairList, SplitPairs, is_held_out
+from regard.errors import DataError
 
 # fmt: off
 ENGLISH = (
@@ -288,3 +289,18 @@ def test_the_end_of_a_plain_file_is_held_out_between_lines(tmp_path):
     ]
     assert "".join(parts) == "word " * 10_000
     assert 4000 < len(parts[1]) < 6000
+
+
+def test_the_longest_labelled_text_is_found_wherever_it_stands():
+    rows = labelled(30_000)
+    for place in (1, 17_001):  # which a sample of every second or fourth row leaves out
+        text = " ".join(["word"] * 300)
+        found = inspect_labelled([*rows[:place], ((text,), "good"), *rows[place:]]).text
+        assert (found.most_words, found.most_characters) == (300, len(text))
+    assert inspect_labelled([(("a b\nc  d",), "good"), (("a",), "bad")]).text.most_words == 4
+    assert inspect_labelled([(("one two", "three"), "good"), (("a", "b"), "bad")]).text.most_words == 3
+
+
+def test_no_labelled_texts_at_all_are_refused():
+    with pytest.raises(DataError, match="no row has a text and a label"):
+        inspect_labelled([])

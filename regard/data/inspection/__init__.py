@@ -9,7 +9,7 @@ from regard.data.inspection.first_rows import Peek, peek
 from regard.data.inspection.labelled import LabelledStatistics, inspect_labelled
 from regard.data.inspection.pairs import PairStatistics, inspect_pairs
 from regard.data.inspection.running_text import TextStatistics, inspect_text
-from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics, words_of
+from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics, without_spaces, words_of
 
 __all__ = [
     "NUMBER",
@@ -26,5 +26,6 @@ __all__ = [
     "other_distribution",
     "peek",
     "side_statistics",
+    "without_spaces",
     "words_of",
 ]

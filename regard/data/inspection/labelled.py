@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regard.data.inspection.findings import (
     NUMBER,
@@ -16,6 +16,7 @@ from regard.data.inspection.findings import (
 )
 from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics
 from regard.data.readers import folded
+from regard.errors import DataError
 
 FEW_TEXTS = 200
 
@@ -33,7 +34,6 @@ class LabelledStatistics:
     rows: int
     text: SideStatistics
     labels: dict[str, int]
-    pairs: bool
     first_texts: int = 0
     """Of pairs, how many first texts there are, case and spaces aside; 0 where texts stand alone."""
     valid_rows: int = 0
@@ -55,12 +55,16 @@ def inspect_labelled(
     seen: dict[int, str] = {}
     first: tuple[str, str] | None = None
     firsts: set[int] = set()
+    most_words = most_characters = 0
     for texts, label in train:
         text = "\n".join(texts)
         first = first or (texts[0], label)
         if len(texts) > 1:
             firsts.add(hash(folded(texts[0])))
         sample.add((text,))
+        most_characters = max(most_characters, len(text))
+        if text.count(" ") + text.count("\n") >= most_words:
+            most_words = max(most_words, len(text.split()))
         labels[label] += 1
         key = hash(folded(text))
         if not text.strip():
@@ -71,9 +75,13 @@ def inspect_labelled(
             tally.note("repeated texts", sample.count, text)
         else:
             tally.note("contradicting labels", sample.count, text)
-    rows = sample.count
+    if not (rows := sample.count):
+        raise DataError("there is not one labelled text: no row has a text and a label")
     text = side_statistics([one[0] for _, one in sample.items])
-    statistics = LabelledStatistics(rows=rows, text=text, labels=dict(labels.most_common()), pairs=False)
+    # Words of all rows are counted by their spaces; of texts without, no row has more than characters.
+    longest = most_characters if text.unspaced > 0.5 else max(most_words, text.most_words)
+    text = replace(text, most_words=longest, most_characters=most_characters)
+    statistics = LabelledStatistics(rows=rows, text=text, labels=dict(labels.most_common()))
     said = {
         "empty text": "have no text",
         "repeated texts": "are a text with a label that were there before",
@@ -104,13 +112,12 @@ def inspect_labelled(
         )
     checked = 0
     if valid is not None:
-        checked, more = _of_labelled_validation(valid, labels, seen, text)
+        checked, more = _of_labelled_validation(valid, labels if classes else None, seen, text)
         findings += more
     return LabelledStatistics(
         rows=rows,
         text=text,
         labels=statistics.labels,
-        pairs="\n" in sample.items[0][1][0],
         first_texts=len(firsts),
         valid_rows=checked,
         findings=tuple(findings),
@@ -188,8 +195,12 @@ def _joined_by(labels: Counter[str]) -> str | None:
 
 
 def _of_labelled_validation(
-    valid: Iterable[tuple[tuple[str, ...], str]], labels: Counter[str], seen: dict[int, str], text: SideStatistics
+    valid: Iterable[tuple[tuple[str, ...], str]],
+    labels: Counter[str] | None,
+    seen: dict[int, str],
+    text: SideStatistics,
 ) -> tuple[int, list[Finding]]:
+    """How many rows there are, and what may be wrong with them; `labels` are those to train on, where classes."""
     rows = known = 0
     found: list[Finding] = []
     strange: Counter[str] = Counter()
@@ -199,13 +210,17 @@ def _of_labelled_validation(
         joined = "\n".join(texts)
         kept.add(joined)
         known += hash(folded(joined)) in seen
-        if label not in labels:
+        if labels is not None and label not in labels:
             strange[label] += 1
     if known:
         line = f"{share(known, rows)} of validation are training texts too: its scores are too good; remove them"
         found.append(Finding("validation texts in training", line))
     if strange:
-        line = f"labels that only validation has, and nothing can learn: {', '.join(list(strange)[:5])}"
+        line = (
+            f"{share(strange.total(), rows)} of validation have labels that no training text has, and nothing can "
+            f"learn: {', '.join(list(strange)[:5])}; they are left out while training, and count as wrong in regard "
+            f"evaluate"
+        )
         found.append(Finding("labels of validation alone", line))
     if line := other_distribution([one for _, one in kept.items], text, "validation texts"):
         found.append(Finding("another distribution", line))

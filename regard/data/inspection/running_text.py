@@ -26,18 +26,24 @@ class TextStatistics:
     documents: int
     characters: int
     line: SideStatistics
+    lines: int = 0
+    longest: int = 0
+    """The characters of the longest document."""
+    files: int = 0
+    """How many of its documents are plain files; others are rows of tables."""
     valid_lines: int = 0
     findings: tuple[Finding, ...] = ()
 
 
 def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, bool]] | None = None) -> TextStatistics:
     """One look at running text: parts of documents, and whether each is its document's last."""
-    documents = characters = 0
+    documents = characters = here = longest = 0
     sample, tally = EvenSample[tuple[str, ...]](), OddRows()
     seen: set[int] = set()
     for text, last in parts:
         documents += last
-        characters += len(text)
+        characters, here = characters + len(text), here + len(text)
+        longest, here = max(longest, here), 0 if last else here
         for line in text.split("\n"):
             if line.strip():
                 sample.add((line,))
@@ -102,5 +108,11 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
         if note := other_distribution([one for _, one in kept.items], line, "validation text"):
             findings.append(Finding("another distribution", note))
     return TextStatistics(
-        documents=documents, characters=characters, line=line, valid_lines=kept.count, findings=tuple(findings)
+        documents=documents,
+        characters=characters,
+        line=line,
+        lines=sample.count,
+        longest=longest,
+        valid_lines=kept.count,
+        findings=tuple(findings),
     )

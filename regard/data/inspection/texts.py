@@ -4,7 +4,7 @@ import random
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -99,6 +99,21 @@ def words_of(text: str) -> list[str]:
     if text.isascii() or not _UNSPACED.search(text):
         return text.split()
     return _UNSPACED.sub(r" \g<0> ", text).split()
+
+
+SEGMENTED = 0.25
+"""Spaces per character of a script without spaces from which on a text has been cut into its words."""
+
+
+def without_spaces(texts: Iterable[str]) -> bool:
+    """Whether these texts are mostly in a script without spaces between words, and have not been cut into words."""
+    unspaced = others = spaces = 0
+    for text in texts:
+        here = 0 if text.isascii() else len(_UNSPACED.findall(text))
+        unspaced += here
+        others += sum(map(str.isalpha, _UNSPACED.sub("", text) if here else text))
+        spaces += len(text.split()) - 1 if here else 0
+    return unspaced > others and spaces < SEGMENTED * unspaced
 
 
 def side_statistics(texts: Sequence[str]) -> SideStatistics:

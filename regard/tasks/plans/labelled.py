@@ -10,8 +10,19 @@ from regard.config import JsonObject
 from regard.data.formats import format_of, lines
 from regard.data.inspection import LabelledStatistics, inspect_labelled
 from regard.data.inspection.first_rows import PEEKED
-from regard.data.labelled_texts import TAGS, WORDS, Example, Question, Tagged, names_words, word_cells
+from regard.data.labelled_texts import (
+    TAGS,
+    WORDS,
+    Example,
+    Question,
+    Tagged,
+    class_folders,
+    class_part,
+    names_words,
+    word_cells,
+)
 from regard.metrics.classification_metrics import marks_entities
+from regard.tasks.corpora import PARTS
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, second_text, tabular
 from regard.text.config import SPECIALS
@@ -19,6 +30,9 @@ from regard.text.config import SPECIALS
 FEW_TUNED = 20_000
 """Rows below which a trained encoder may read them more than three times: 300 texts of SST-2 gave 65 % in 3 epochs and
 77 % in 20, 2,000 gave 82 % in 3 and 83 % in 9."""
+
+FEWEST_TEXTS, SHORT_TEXT = 5, 10_000
+"""Files of a class, and their bytes in the mean, by which folders of texts are told from those of chapters."""
 
 SHARED = 30
 """Texts, at the least, by which rows that share them can be split."""
@@ -54,7 +68,9 @@ FILMS_ON_CPU = Recipe(
 
 
 def recognise_classes(files: Sequence[Path]) -> Recognised | None:
-    """A table or records with a column of labels beside one or two of texts."""
+    """A table or records with a column of labels beside one or two of texts, or a folder of texts for each class."""
+    if len(files) == 1 and files[0].is_dir():
+        return _recognise_class_folders(files[0])
     if not all(map(tabular, files)):
         return None
     found, _ = columns(files[0])
@@ -76,6 +92,27 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
     read = {label.key, *(column.key for column in texts)}
     left = [column for column in all_columns(files[0])[0] if column.key not in {*read, ""}]
     return Recognised(certainty=0.85, why=f"{what} with {each} each{_left_out(left)}", data=data)
+
+
+def _recognise_class_folders(folder: Path) -> Recognised | None:
+    """Folders of short texts; of long ones they may as well be those of chapters."""
+    parts = {part: class_part(folder, part) for part in PARTS}
+    found = class_folders(parts["train"] or folder)
+    files = [file for inside in found.values() for file in inside]
+    if sum(len(inside) >= FEWEST_TEXTS for inside in found.values()) < 2:
+        return None
+    if sum(file.stat().st_size for file in files) > SHORT_TEXT * len(files):
+        return None
+    said = f"a folder of {len(found)} folders of texts, one for each class ({_some([*found])}), a text in each file"
+    named = []
+    for part, one in parts.items():
+        if one is not None and part != "train":
+            lacks = sorted({*found} - {*class_folders(one)})
+            named.append(f"{one.name} for {part}" + f", which has no {_some(lacks)}" * bool(lacks))
+    return Recognised(
+        certainty=0.85,
+        why=f"{said}{'; ' * bool(named)}{', '.join(named)}; --set task=language reads them as running text",
+    )
 
 
 def _left_out(columns: Sequence[DataColumn]) -> str:

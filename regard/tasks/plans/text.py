@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from regard.config import JsonObject
@@ -72,6 +73,12 @@ ARTICLES_ON_CPU = Recipe(
     {**PLAYS_ON_CPU.settings, "train.optimizer": "muon", "train.learning_rate": 6e-3},
 )
 
+FILES = 5
+"""Whole files that are held out, at the least, where each has lines enough for its end to be held out instead."""
+
+FEW_LINES = 10
+"""Lines of a file, in the mean, below which its end is none."""
+
 WHY = {
     "model.width": "by the amount of text, and by what the machine can train in the time",
     "model.dropout": "less text needs more dropout",
@@ -105,10 +112,26 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
 
 def text_statistics(data: TextData) -> TextStatistics:
     read = lambda names: Documents.of(names, data.text, data.header)  # noqa: E731
-    found = inspect_text(read(data.train), read(data.valid) if data.valid else None)
+    documents = read(data.train)
+    found = inspect_text(documents, read(data.valid) if data.valid else None)
     if not found.line.texts:
         raise DataError(f"{', '.join(map(str, data.train))}: there is no text, only blank lines or none")
-    return found
+    return replace(found, files=sum(not documents.tabular(path) for path in documents.paths))
+
+
+def _held_out(decide: Decisions, found: TextStatistics) -> None:
+    """What to validate on of text for which nothing is given."""
+    share = 0.1 if found.characters < SPELT else 0.02
+    none = "no validation text was given"
+    many = share * found.files >= FILES and found.longest <= 0.1 * found.characters
+    short = found.files > 1 and found.lines < FEW_LINES * found.documents and found.longest <= 0.5 * found.characters
+    if many or short:
+        decide("data.held_out", share, f"{none}: some of the {found.files:,} files are held out whole")
+        why = "files are many" if many else "files have few lines, too few to hold out the end of each"
+        decide("data.held_out_by", "file", why)
+        return
+    documents = f"some of its {found.documents:,} documents are held out, by their text"
+    decide("data.held_out", share, f"{none}: {'the end of the text is held out' if found.files else documents}")
 
 
 def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) -> Choices:
@@ -117,11 +140,7 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
     chosen, origin = between(recipes, found.characters, "characters")
     decide = Decisions()
     if not found.valid_lines:
-        decide(
-            "data.held_out",
-            0.1 if found.characters < SPELT else 0.02,
-            "no validation text was given: the end of the text is held out",
-        )
+        _held_out(decide, found)
     facts = [f"{found.documents:,} document{'s' * (found.documents != 1)}, {found.characters:,} characters"]
     if base is None:
         _tokenizer(decide, found)
