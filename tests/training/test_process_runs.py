@@ -23,7 +23,7 @@ from regard.runs.checkpoint import WEIGHTS, checkpoints, read_part, weights_of
 from regard.runs.files import read_tensors
 from regard.runs.log import read_log
 from regard.tasks.planning import TimeBudget
-from regard.trainer import training_request, update_timing
+from regard.trainer import update_timing
 from regard.trainer.launch import launch
 from regard.trainer.training_run import TrainingRun
 from regard.trainer.update_timing import Throughput
@@ -395,6 +395,8 @@ def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_
 
 
 def of_rows(rank, world, rows, directory):
+    from regard.trainer import training_request
+
     told = Told()
     small = ["task=classification", *TINY, "train.steps=3", "train.device=cpu", "tokenizer.vocab_size=100"]
     real = training_request.write_rows
