@@ -90,7 +90,8 @@ def _answer(context: str, start: int, end: int, score: float) -> Answer:
 class AnsweringData(TextData):
     """Questions with the texts that answer them.
 
-    `text`, `pair` and `label` are the keys or columns of the question, of the text, and of the answer in it.
+    `text`, `pair` and `label` are the keys or columns of the text (`context`, say), of the question, by default
+    `question`, and of the answer in the text.
     `held_out_by` says what is on one side of a split: a question with its text, or all questions about a text.
     """
 

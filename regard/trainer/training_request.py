@@ -15,8 +15,9 @@ from regard.runs.files import CONFIG, write_errors
 from regard.tasks.config import RunConfig, make_config
 from regard.tasks.planning import Plan
 from regard.tasks.planning import plan as make_plan
+from regard.tasks.run import load_config
 from regard.tasks.spec import TASKS, Report, Task, warn
-from regard.training.processes import own_rank
+from regard.training.processes import own_rank, restarted
 
 ROWS = "data"
 """The folder in a run with the rows that Python gave."""
@@ -62,12 +63,15 @@ def ready(
             f"or plan gave; data goes into data="
         )
     if (directory / CONFIG).exists():
+        if restarted():  # torchrun, after one of its processes failed
+            yield load_config(directory)
+            return
         raise RunError(f"{directory} already holds a run: choose another directory, or continue it with regard.resume")
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         yield _configured(config, asked, directory, report)
     except BaseException:
-        if not (directory / CONFIG).exists():
+        if not own_rank() and not (directory / CONFIG).exists():
             shutil.rmtree(directory / ROWS, ignore_errors=True)
             for path in missing:
                 with suppress(OSError):
@@ -86,6 +90,8 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
             files[part] = [str(_place(directory, part))]
         if "train" not in files:
             raise ConfigError("there is nothing to train on: name a preset that has its own data, or give data")
+        if own_rank():
+            return _of_a_follower(sections, asked.overrides)
         return make_plan(
             files["train"],
             valid=files.get("valid", ()),
@@ -122,6 +128,14 @@ def _configured(config: str | Path | None, asked: TrainingRequest, directory: Pa
         )
     warn(report, f"columns: {', '.join(f'data.{name}={value}' for name, value in told.data.items())}")
     return make_config(config, None, asked.overrides, settings.merge(extra, {"data": told.data}))
+
+
+def _of_a_follower(sections: Mapping[str, Any], overrides: Sequence[str]) -> RunConfig:
+    """What a process must know before the first, which alone looks at the data, tells it the run's settings: where it
+    trains, and how long the processes wait for each other."""
+    given = settings.override(sections, overrides).get("train", {})
+    known = {name: given[name] for name in ("device", "process_timeout") if name in given}
+    return make_config("tiny", extra={"train": known})  # any model will do: it is never made
 
 
 def _refuse_missing_files(part: str, given: object, wanted: Sequence[str]) -> None:

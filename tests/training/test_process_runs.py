@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from listeners import Told
-from process_toys import Forked, alone, apart, config_of, group, prepared, together, updates, write_files
+from process_toys import TINY, Forked, alone, apart, config_of, group, prepared, together, updates, write_files
 
 import regard
 from regard.errors import ConfigError, Damaged, DataError, ProcessLost
@@ -395,6 +395,48 @@ def test_all_processes_time_updates_and_the_first_says_how_many_the_minutes_pay_
     assert any("3 updates instead of 10, to end within" in line for line in lines) == fewer
     assert steps == 3 or not fewer
     assert [one["step"] for one in figures(tmp_path / "run") if one["kind"] == "train"][-1] == steps
+
+
+def of_rows(rank, world, rows, directory):
+    from regard.trainer import training_request
+
+    told = Told()
+    small = ["task=classification", *TINY, "train.steps=3", "train.device=cpu", "tokenizer.vocab_size=100"]
+    real = training_request.write_rows
+
+    def late(*arguments, **options):
+        time.sleep(1.0)
+        return real(*arguments, **options)
+
+    training_request.write_rows = late
+    run = regard.train(data=rows, out=directory, overrides=small, report=told)
+    return run.config.train.steps, told.lines
+
+
+def test_rows_are_written_and_planned_for_by_the_first_process_alone(tmp_path):
+    """Others neither look for what is not there yet nor remove it."""
+    rows = [{"text": f"a text of {number} and {number % 7}", "label": "ab"[number % 2]} for number in range(300)]
+    (steps, lines), other = together(2, of_rows, rows, tmp_path / "run")
+    assert steps == 3
+    assert other == (3, [])
+    assert any(line.startswith("data: task classification") for line in lines)
+    assert len((tmp_path / "run/data/train.jsonl").read_text().splitlines()) == 300
+
+
+def refused_rows(rank, world, directory):
+    if rank == 0:
+        (directory / "data").mkdir(parents=True)
+        (directory / "data" / "train.jsonl").write_text("what the first one writes")
+        group(rank, world).total()
+    else:
+        group(rank, world).total()
+        with pytest.raises(ConfigError, match="unknown"):
+            regard.train("tiny", data=[("a", "b")], out=directory, overrides=["train.strange=1"])
+
+
+def test_a_process_that_fails_leaves_the_rows_of_the_first(tmp_path):
+    assert together(2, refused_rows, tmp_path / "run") == [None, None]
+    assert (tmp_path / "run/data/train.jsonl").exists()
 
 
 def after_timing(rank, world, config, data, directory):
