@@ -159,7 +159,8 @@ def train(
                     data or (), valid=valid or (), test=test or (), minutes=minutes, start=start, overrides=changed
                 )
                 if dry_run:
-                    print(made.page())
+                    if own_rank() == 0:
+                        print(made.page())
                     return
             else:
                 given = {"train": data, "valid": valid, "test": test, "world": world}

@@ -15,8 +15,10 @@ from jaxtyping import Int
 
 from regard.config import JsonObject
 from regard.data.batches import epoch_order, evaluation_order, padded
+from regard.data.file_tables import PART_NAMES, Part
 from regard.data.formats import (
     COMPRESSED,
+    LONGEST,
     Columns,
     Format,
     Header,
@@ -32,7 +34,6 @@ from regard.data.formats import (
     whole_characters,
     whole_lines,
 )
-from regard.data.images.image_files import NAMES, Part
 from regard.data.pair_store import Rows
 from regard.data.readers import folded, is_held_out
 from regard.data.shards import TABLES
@@ -148,8 +149,8 @@ def examples(path: Path, keys: Keys) -> Iterator[Example]:
         yield Example(tuple(texts), label.strip())
 
 
-CLASS_PARTS = {**NAMES, "valid": (*NAMES["valid"], "dev")}
-"""What folders of parts are called, which have folders of classes."""
+TEXT_PARTS = {**PART_NAMES, "train": ("train", "training")}
+"""What the files and folders of a part are called in folders of texts."""
 
 
 def class_folders(folder: Path) -> dict[str, list[Path]]:
@@ -161,7 +162,7 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
     if not folder.is_dir() or has_class_parts(folder):
         return {}
     inside = sorted(one for one in folder.iterdir() if one.is_dir() and one.name[0] != ".")
-    names = {one: sorted(name for name in os.listdir(one) if name[0] != ".") for one in inside}
+    names = {one: _files_in(one) for one in inside}
     if any(name.lower().endswith(_TABLES) for several in names.values() for name in several):
         return {}
     texts = {one: [name for name in several if name.lower().endswith(_TEXTS)] for one, several in names.items()}
@@ -171,24 +172,40 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
+def _files_in(folder: Path) -> list[str]:
+    """The names of its files, in their order: no folders, pipes or links that lead nowhere."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_file())
+
+
 def has_class_parts(folder: Path) -> bool:
     """Whether a folder holds one to train on, called `train`, which has folders of classes."""
-    return any(class_folders(folder / name) for name in CLASS_PARTS["train"])
+    return any(class_folders(folder / name) for name in TEXT_PARTS["train"])
 
 
 def class_part(folder: Path, part: Part) -> Path | None:
     """Of a folder of parts, each with folders of classes, that of this part; None where it has none."""
     if not has_class_parts(folder):
         return None
-    return next((folder / name for name in CLASS_PARTS[part] if class_folders(folder / name)), None)
+    return next((folder / name for name in TEXT_PARTS[part] if class_folders(folder / name)), None)
 
 
 def examples_in(folders: Mapping[str, Sequence[Path]]) -> Iterator[Example]:
     """The text of each file with its class, line breaks inside as they are."""
     for label, files in folders.items():
         for file in files:
-            text = "".join(line for _, line in whole_lines(file))
-            yield Example((whole_characters(text.strip(), str(file)),), label)
+            yield Example((whole_characters(_whole(file).strip(), str(file)),), label)
+
+
+def _whole(file: Path) -> str:
+    """The text of a file, which may be compressed, within bounds."""
+    found, size = list[str](), 0
+    for _, line in whole_lines(file):
+        found.append(line)
+        size += len(line)
+        if size > LONGEST:
+            raise DataError(f"{file} has more than {LONGEST >> 20} million characters; a text must be shorter")
+    return "".join(found)
 
 
 def _kinds(suffixes: Sequence[str]) -> tuple[str, ...]:

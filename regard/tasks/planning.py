@@ -17,7 +17,7 @@ from typing import Any
 
 from regard import config as settings
 from regard.config import JsonObject
-from regard.data.file_names import matching_all
+from regard.data.file_names import is_there, matching_all
 from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
@@ -357,13 +357,13 @@ def plan(
     section: JsonObject = dict(given.get("data") or {})
     machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
     machine = machine if minutes is None else replace(machine, budget=float(minutes))
-    parts = _parts(files)
+    parts = _parts(files, section)
     if parts is not None:
         files["train"] = parts.names("train")
     name, found = _recognised(files["train"], given.get("task"), section)
     if parts is not None:
         parts = parts.with_columns(found.data)
-        files |= {part: parts.names(part) for part in ("valid", "test")}
+        files |= {part: parts.names(part) for part in ("valid", "test") if parts.names(part)}
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)
@@ -395,11 +395,14 @@ def plan(
     )
 
 
-def _parts(files: Mapping[str, Sequence[str]]) -> Parts | None:
-    """The parts of a folder of data, where nothing else was given."""
-    (first, *others) = files["train"] or ("",)
-    alone = not others and not files["valid"] and not files["test"] and Path(first).is_dir()
-    return parts_in(Path(first)) if alone else None
+def _parts(files: Mapping[str, Sequence[str]], section: Mapping[str, Any]) -> Parts | None:
+    """The parts of a folder of data, but those that were given otherwise."""
+    if len(files["train"]) != 1 or not is_there(files["train"][0]) or not (folder := Path(files["train"][0])).is_dir():
+        return None
+    found = parts_in(folder)
+    named = {part: settings.listed(section.get(part) or ()) for part in ("valid", "test")}
+    given = {part: (*files[part], *named[part]) for part in named if files[part] or named[part]}
+    return None if found is None else found.without(given)
 
 
 def _files_read(train: Sequence[str], parts: Parts | None) -> tuple[str, ...]:

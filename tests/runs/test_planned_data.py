@@ -104,7 +104,7 @@ def test_where_each_row_has_a_label_of_its_own_nothing_is_validated_on_and_that_
     assert any(line.startswith("there is nothing to validate on: data.held_out=0.3 of 40 rows") for line in told.lines)
 
 
-def test_rows_that_are_all_held_out_are_refused_with_the_reason(tmp_path):
+def test_rows_that_would_all_be_held_out_are_trained_on(tmp_path):
     path = write(tmp_path / "same.tsv", ["the same text\t0", "The same  text\t0"])
     config = make_config(None, "bert-classify", ["data.held_out=0.9999"], {"data": {"train": [str(path)]}})
     rows = CLASSES.read_all(config, config.data.train)
@@ -181,7 +181,7 @@ def test_of_a_folder_of_files_of_one_line_whole_files_are_held_out(count, tmp_pa
     plan = regard.plan(tmp_path / "texts", machine=CPU, overrides=SMALLER)
     assert plan.config.data.held_out_by == "file"
     (why,) = [one.why for one in plan.decisions if one.name == "data.held_out"]
-    assert why == f"no validation text was given: of {count + 1:,} files some as a whole"
+    assert why == f"no validation text was given: some of the {count + 1:,} files are held out whole"
     train, valid = sides(plan)
     assert len(train) + len(valid) == count + 1
     assert {text.lower() for text in train}.isdisjoint(text.lower() for text in valid)
@@ -208,7 +208,7 @@ def test_how_plain_files_are_held_out_is_by_how_many_and_how_long_they_are(tmp_p
         "books.jsonl": "end",
     }
     (why,) = [one.why for one in by["books.jsonl"].decisions if one.name == "data.held_out"]
-    assert why == "no validation text was given: some of its 50 documents, by their text"
+    assert why == "no validation text was given: some of its 50 documents are held out, by their text"
 
 
 @pytest.mark.parametrize("share", [1e-9, 0.02, 0.5, 1 - 1e-9])

@@ -1,11 +1,13 @@
 """Folders of data as people keep them: which of their files are trained on, validated on, tested on and passed over."""
 
 import json
+import os
 
 import pytest
 from listeners import Told
 
 import regard
+from regard.errors import DataError
 from regard.tasks.planning import Machine
 
 CPU = Machine(cores=2)
@@ -127,6 +129,53 @@ def test_a_folder_of_parts_trains_and_is_evaluated_on_its_test_part(tmp_path):
     assert any("train.tsv to train on; dev.tsv for validation; test.tsv for testing" in line for line in told.lines)
     assert run.config.data.held_out == 0
     assert regard.evaluate(run, beam=1)["sentences"] == 50
+
+
+def test_parts_that_are_given_otherwise_are_not_trained_on(tmp_path):
+    files, *_ = FOLDERS["tables"]
+    write(tmp_path / "data", {**files, "other.tsv": pairs(500, 550)})
+    folder, other = tmp_path / "data", str(tmp_path / "data/other.tsv")
+    for options in ({"valid": other}, {"overrides": [f"data.valid=['{other}']"]}):
+        plan = regard.plan(folder, machine=CPU, **options)
+        assert [*plan.config.data.train] == [str(folder / "train.tsv")]
+        assert [*plan.config.data.valid] == [other]
+        assert [*plan.config.data.test] == [str(folder / "test.tsv")]
+        (said,) = [finding.line for finding in plan.findings if finding.kind == "files passed over"]
+        assert "dev.tsv (others were given)" in said
+    plan = regard.plan(folder, test=folder / "test.tsv", machine=CPU)
+    assert [*plan.config.data.train] == [str(folder / "train.tsv")]
+    assert not any("test.tsv" in finding.line for finding in plan.findings)
+
+
+def test_of_a_part_only_the_tables_that_cannot_be_read_are_passed_over(tmp_path):
+    files = {"train.csv": labelled(0, 400, ["text,label"]), "dev-1.csv": labelled(400, 450, ["text,label"])}
+    write(tmp_path, {**files, "dev-2.csv": ["text,id", "a text,1"]})
+    plan = regard.plan(tmp_path, machine=CPU)
+    assert [*plan.config.data.valid] == [str(tmp_path / "dev-1.csv")]
+    assert any("dev-2.csv (it has no 'label')" in finding.line for finding in plan.findings)
+
+
+def test_tables_about_sounds_or_images_are_no_translations(tmp_path):
+    rows = ["file\ttext", *(f"wavs/{number}.wav\t{text}" for number, text in enumerate(ENGLISH[:60]))]
+    write(tmp_path, {"train.tsv": rows, "valid.tsv": rows[:9], "wavs/0.wav": ["RIFF"]})
+    with pytest.raises(DataError, match="cannot tell what"):
+        regard.plan(tmp_path, machine=CPU)
+
+
+def test_pipes_and_links_that_lead_nowhere_are_no_texts_of_a_class(tmp_path):
+    for one in ("pos", "neg"):
+        write(tmp_path / "training" / one, {f"{number}.txt": [text] for number, text in enumerate(ENGLISH[:20])})
+    os.mkfifo(tmp_path / "training/pos/00.txt")
+    (tmp_path / "training/pos/z.txt").symlink_to("/nowhere")
+    (tmp_path / "training/pos/d.txt").mkdir()
+    plan = regard.plan(tmp_path, machine=CPU)
+    assert plan.config.task == "classification"
+    assert "40 rows" in plan.facts[-1]
+
+
+def test_a_name_too_long_for_a_file_is_refused():
+    with pytest.raises(DataError, match="no such file"):
+        regard.plan("a" * 300, machine=CPU)
 
 
 def test_line_aligned_files_of_a_folder_say_which_way_they_are_read(tmp_path):

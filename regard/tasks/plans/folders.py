@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from regard.data.audio.sound import SUFFIXES as SOUNDS
 from regard.data.file_names import inner_suffix
 from regard.data.formats import COMPRESSED, Columns, first_layout, format_of
 from regard.data.images.image_files import SUFFIXES as IMAGES
+from regard.data.labelled_texts import TEXT_PARTS
 from regard.data.shards import TABLES
 from regard.errors import DataError
 from regard.tasks.plans.columns import ARRAYS, all_columns
-
-PARTS = {"train": ("train", "training"), "valid": ("valid", "val", "validation", "dev"), "test": ("test",)}
-"""What files and folders of a part are called, beside digits and other words: `train-00000-of-00002.parquet`."""
 
 RECORDS = ("jsonl", "parquet")
 
@@ -52,11 +51,27 @@ class Parts:
         keys = {f"data.{name}": key for name, key in data.items() if isinstance(key, str | int)}
         kept, left = dict(self.files), list(self.passed_over)
         for part in ("valid", "test"):
-            for file in self.files.get(part, ()):
-                if file.is_file() and inner_suffix(file) in TABLES and (missing := _missing(file, keys)):
-                    kept.pop(part, None)
-                    left.append(f"{file.name} ({missing})")
+            wrong = {
+                file: missing
+                for file in self.files.get(part, ())
+                if file.is_file() and inner_suffix(file) in TABLES and (missing := _missing(file, keys))
+            }
+            kept[part] = tuple(file for file in self.files.get(part, ()) if file not in wrong)
+            left += [f"{file.name} ({missing})" for file, missing in wrong.items()]
         return replace(self, files=kept, passed_over=tuple(left))
+
+    def without(self, given: Mapping[str, Sequence[str]]) -> "Parts":
+        """Without those parts that were given otherwise."""
+        others = {part: files for part, files in self.files.items() if part in given}
+        known = {Path(name).resolve() for names in given.values() for name in names}
+        left = [
+            f"{file.name} (others were given)"
+            for files in others.values()
+            for file in files
+            if file.resolve() not in known
+        ]
+        kept = {part: files for part, files in self.files.items() if part not in given}
+        return replace(self, files=kept, passed_over=(*self.passed_over, *left))
 
 
 def parts_in(folder: Path) -> Parts | None:
@@ -74,7 +89,7 @@ def parts_in(folder: Path) -> Parts | None:
     two = _two_kinds(found["train"])
     chosen = {part: _two(files, two) for part, files in found.items()} if two else _alike(found)
     chosen = {part: files for part, files in chosen.items() if files}
-    if len(chosen) < 2:
+    if len(chosen) < 2 or _with_media(folder):
         return None
     read = {file for files in chosen.values() for file in files}
     return Parts(folder, chosen, tuple(entry.name for entry in entries if entry not in read), aligned=bool(two))
@@ -90,8 +105,14 @@ def tables_in(folder: Path) -> list[Path]:
 def _part(entry: Path) -> str | None:
     """The part that a name says, and only one."""
     words = {*re.split(r"[^a-z]+", entry.name.lower())}
-    said = [part for part, names in PARTS.items() if words & {*names}]
+    said = [part for part, names in TEXT_PARTS.items() if words & {*names}]
     return said[0] if len(said) == 1 else None
+
+
+def _with_media(folder: Path) -> bool:
+    """Whether images, sounds or arrays are below it, which tables then are about."""
+    kinds = (*IMAGES, *SOUNDS, *ARRAYS)
+    return any(file.suffix.lower() in kinds and file.is_file() for file in folder.rglob("*"))
 
 
 def _of_texts(entry: Path) -> bool:
