@@ -97,9 +97,14 @@ def parts_in(folder: Path) -> Parts | None:
 
 def tables_in(folder: Path) -> list[Path]:
     """The tables or records that a folder holds and nothing else; none where it holds other data too."""
-    inside = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    files = [file for file in inside if not _ABOUT.fullmatch(file.name)]
-    return files if files and all(inner_suffix(file) in TABLES for file in files) else []
+    found: list[Path] = []
+    for file in folder.rglob("*"):
+        if file.name.startswith(".") or _ABOUT.fullmatch(file.name) or not file.is_file():
+            continue
+        if inner_suffix(file) not in TABLES:
+            return []
+        found.append(file)
+    return sorted(found)
 
 
 def _part(entry: Path) -> str | None:
