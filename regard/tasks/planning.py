@@ -67,7 +67,7 @@ class Machine:
     bfloat16: bool = False
     """Whether the CPU has instructions for products of bfloat16; without them they are slower than in float32."""
     budget: float | None = None
-    """The minutes that a run may take here, where that was said."""
+    """The minutes that a run may take here, where that was said; 0 where updates or epochs were given instead."""
 
     @property
     def minutes(self) -> float:
@@ -356,7 +356,12 @@ def plan(
     given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
     machine = machine or this_machine(str(given.get("train", {}).get("device", "auto")))
-    machine = machine if minutes is None else replace(machine, budget=float(minutes))
+    train = given.get("train", {})
+    timed = not ({"steps", "epochs"} & {*train})
+    if minutes is not None and not timed:
+        raise ConfigError("--minutes and train.steps or train.epochs both say how long; give one")
+    if minutes is not None or not timed:
+        machine = replace(machine, budget=float(minutes or 0))
     parts = _parts(files, section)
     if parts is not None:
         files["train"] = parts.names("train")
@@ -376,17 +381,13 @@ def plan(
         if key and not (section_name == "data" and key in own):
             mapping.setdefault(section_name, {})[key] = one.value
     asked = tuple(settings.by_name(given))
-    train = given.get("train", {})
-    timed = not ({"steps", "epochs"} & {*train})
-    if minutes is not None and not timed:
-        raise ConfigError("--minutes and train.steps or train.epochs both say how long; give one")
     config = make_config(None, None, overrides, settings.merge(mapping, extra))
     return Plan(
         config=config,
         machine=machine,
         recognised=f"task {name}: {found.why}",
         facts=(*_files_read(files["train"], parts), *chosen.facts),
-        findings=(*_of_parts(parts), *statistics.findings),
+        findings=(*_of_parts(parts), *_shorter(chosen, section), *statistics.findings),
         decisions=(Decision("task", name, found.why), *chosen.decisions),
         minutes=machine.minutes if timed else None,
         most_epochs=chosen.most_epochs,
@@ -427,9 +428,18 @@ def _of_parts(parts: Parts | None) -> Iterator[Finding]:
     if parts.passed_over:
         yield Finding(
             "files passed over",
-            f"of {parts.folder} these are not read: {', '.join(parts.passed_over)}; --data, --valid and --test name "
-            f"files",
+            f"of {parts.folder} these are not read: {', '.join(parts.passed_over)}; to read them name them with "
+            f"--data, --valid or --test",
         )
+
+
+def _shorter(chosen: Choices, section: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is left out by a limit that was given, where the plan would have read more."""
+    asked, room = section.get("data.max_len", section.get("max_len")), "room for the longest text"
+    planned = next((one for one in chosen.decisions if one.name == "data.max_len" and one.why.startswith(room)), None)
+    if planned is not None and isinstance(asked, int) and asked < planned.value:
+        line = f"data.max_len={asked}, as asked, may leave out many texts: {planned.why.removeprefix('room for ')}"
+        yield Finding("texts left out", line)
 
 
 def _of_model(chosen: Choices, asked: str | None) -> Choices:

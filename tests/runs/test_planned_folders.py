@@ -116,7 +116,7 @@ def test_files_of_a_folder_are_used_as_their_names_say(tmp_path, kind):
     assert "to train on" in plan.facts[0]
     assert ("for validation" in plan.facts[0]) == bool(expected["valid"])
     said = [finding.line for finding in plan.findings if finding.kind == "files passed over"]
-    assert [line.split("not read: ")[1].split("; --data, ")[0] for line in said] == (
+    assert [line.split("not read: ")[1].split("; to read them")[0] for line in said] == (
         [passed_over] if passed_over else []
     )
 
@@ -145,6 +145,16 @@ def test_parts_that_are_given_otherwise_are_not_trained_on(tmp_path):
     plan = regard.plan(folder, test=folder / "test.tsv", machine=CPU)
     assert [*plan.config.data.train] == [str(folder / "train.tsv")]
     assert not any("test.tsv" in finding.line for finding in plan.findings)
+
+
+def test_parts_may_be_tables_of_several_formats(tmp_path):
+    write(
+        tmp_path,
+        {"train.tsv": pairs(0, 400), "dev.csv": ["source,target", "the cat,chat"], "test.tsv": pairs(450, 500)},
+    )
+    data = regard.plan(tmp_path, machine=CPU).config.data
+    assert [len(data.train), len(data.valid), len(data.test)] == [1, 1, 1]
+    assert data.valid == (str(tmp_path / "dev.csv"),)
 
 
 def test_of_a_part_only_the_tables_that_cannot_be_read_are_passed_over(tmp_path):

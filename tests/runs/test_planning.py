@@ -1394,3 +1394,35 @@ def test_a_machine_unlike_those_of_the_recipes_is_said(files, machine, said):
     plan = planned(files, "pairs.tsv", machine=machine)
     assert said in plan.lines()[-1]
     assert said.split(" (")[0].removeprefix("on ").split(",")[0] in plan.page()
+
+
+def test_where_updates_are_given_no_minutes_are_planned_for(tmp_path):
+    rows = [f"{one}\t{two}" for one, two in zip(ENGLISH, FRENCH, strict=True)]
+    (tmp_path / "few.tsv").write_text("\n".join(rows))
+    timed, counted = (planned(tmp_path, "few.tsv", overrides=given) for given in ([], ["train.steps=100"]))
+    assert timed.config.model["dropout"] == 0.4
+    assert counted.config.model["dropout"] == 0.2
+
+
+def test_a_limit_below_the_longest_text_is_said(files):
+    plan = planned(files, "pairs.tsv", overrides=["data.max_len=5"])
+    (said,) = [one.line for one in plan.findings if one.kind == "texts left out"]
+    assert said == "data.max_len=5, as asked, may leave out many texts: the longest text, which has 9 words"
+    assert not any(one.kind == "texts left out" for one in planned(files, "pairs.tsv").findings)
+
+
+def test_kanji_and_kana_are_one_script(tmp_path):
+    random_ = random.Random(1)
+    texts = ["".join(random_.choices(KANJI, k=4)) + "".join(random_.choices(KANA, k=6)) for _ in range(300)]
+    texts += [text[::-1] for text in texts]
+    (tmp_path / "text.txt").write_text("\n".join(texts), encoding="utf-8")
+    assert not any(one.kind == "mixed scripts" for one in planned(tmp_path, "text.txt").findings)
+
+
+KANJI, KANA = [chr(0x4E00 + number) for number in range(300)], [chr(0x3042 + number) for number in range(60)]
+
+
+def test_parts_of_images_are_said(tmp_path):
+    for part in ("train", "val"):
+        image_folders(tmp_path / part, {(str(number % 2), number): number for number in range(120)})
+    assert "train to train on, val besides" in planned(tmp_path, "").recognised

@@ -135,8 +135,11 @@ def side_statistics(texts: Sequence[str]) -> SideStatistics:
         upper += text != text.lower()
         if name := _script(text):
             scripts[name] += 1
+    if scripts["Japanese"]:  # which is written with both
+        scripts["Japanese"] += scripts.pop("Han", 0)
     unseen = sum(count for word, count in second.items() if word not in first)
     vocabulary = first + second
+    scripts = +scripts
     written = max(1, sum(scripts.values()))
     return SideStatistics(
         texts=len(texts),

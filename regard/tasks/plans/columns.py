@@ -169,7 +169,8 @@ def described(path: Path) -> str:
         hint = (
             "images to classify stand in a folder for each class"
             if {*kinds} & {*IMAGES}
-            else f"of a folder {', '.join(SUFFIXES)} are read, and tables alone; name others one by one"
+            else f"of a folder files that end in {', '.join(SUFFIXES)} are read, or tables where all are tables: "
+            f"rename the files, or name those to read with --data"
         )
         return f"a folder with {listed}; {hint}"
     found, seen = all_columns(path)
@@ -189,7 +190,7 @@ def described(path: Path) -> str:
     if len(found) == 1:
         return f"{what}; give texts, and what belongs to each, columns of their own"
     texts = [column.key for column in found if column.kind == "texts"]
-    one, other = texts[:2] if len(texts) > 1 else (found[0].key, found[1].key)
+    one, other = (texts[0], texts[-1]) if len(texts) > 1 else (found[0].key, found[1].key)
     return f"{what}; name columns, as --set data.source={one} --set data.target={other}, or data.text and data.label"
 
 

@@ -141,10 +141,14 @@ def _alike(found: Mapping[str, Sequence[Path]]) -> dict[str, tuple[Path, ...]]:
         return {part: tuple(one for one in entries if one.is_dir()) for part, entries in found.items()}
     kinds = [inner_suffix(entry) for entry in train if entry.is_file()]
     kind = next((one for one in TABLES if one in kinds), kinds[0])
-    return {
+    chosen = {
         part: tuple(one for one in entries if one.is_file() and inner_suffix(one) == kind)
         for part, entries in found.items()
     }
+    for part, entries in found.items():  # tables of another format have the same columns
+        if not chosen[part] and kind in TABLES:
+            chosen[part] = tuple(one for one in entries if one.is_file() and inner_suffix(one) in TABLES)
+    return chosen
 
 
 def _two(entries: Sequence[Path], kinds: Sequence[str]) -> tuple[Path, ...]:

@@ -108,7 +108,8 @@ def _recognise_class_folders(folder: Path) -> Recognised | None:
     for part, one in parts.items():
         if one is not None and part != "train":
             lacks = sorted({*found} - {*class_folders(one)})
-            named.append(f"{one.name} for {part}" + f", which has no {_some(lacks)}" * bool(lacks))
+            without = f", which has no {_some(lacks)} (if that is no class, move its folder elsewhere)"
+            named.append(f"{one.name} for {part}" + without * bool(lacks))
     return Recognised(
         certainty=0.85,
         why=f"{said}{'; ' * bool(named)}{', '.join(named)}; --set task=language reads them as running text",

@@ -207,6 +207,8 @@ WHY = {
     "train.batch_tokens": "small where the number of updates is the limit, large where the data is",
 }
 
+NO_DROPOUT = "a model that cannot memorise the data in so few updates needs none"
+
 
 def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
     """Two line-aligned files, or tables of two texts."""
@@ -353,7 +355,8 @@ def _model(
         if name in more:
             decide(name, *more[name])
         elif name.startswith("model."):
-            decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
+            why = WHY.get(name, "goes with the width") if value or "dropout" not in name else NO_DROPOUT
+            decide(name, value, f"{why}; {origin}")
     width = chosen["model.width"]
     heads = max(2, width // (64 if width >= 256 else 32))
     decide("model.heads", heads, f"each {width // heads} wide")

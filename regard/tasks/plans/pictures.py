@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.config import JsonObject
 from regard.data.images import ImageSource
-from regard.data.images.image_files import SUFFIXES, copied, parts_of, repeated
+from regard.data.images.image_files import NAMES, SUFFIXES, copied, parts_of, repeated
 from regard.data.inspection import Finding
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 
@@ -57,7 +57,9 @@ def recognise_images(files: Sequence[Path]) -> Recognised | None:
         return None
     if not all(any(file.suffix.lower() in SUFFIXES for file in one.rglob("*")) for one in classes):
         return None
-    return Recognised(certainty=0.95, why=f"a folder of {len(classes)} folders of images, one for each class")
+    others = [name for part in ("valid", "test") for name in NAMES[part] if (files[0] / name).is_dir()]
+    said = f"; {folder.name} to train on, {', '.join(others) or 'no other part'} besides" * (folder != files[0])
+    return Recognised(certainty=0.95, why=f"a folder of {len(classes)} folders of images, one for each class{said}")
 
 
 def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -> ImageStatistics:
@@ -134,7 +136,7 @@ def plan_images(found: ImageStatistics, machine: Machine, base: JsonObject | Non
         chosen, origin = between([DIGITS, MNIST], found.count, "images")
         decide("model.name", "vit", "a Vision Transformer, which reads an image as patches")
         why = f"images are {found.side} pixels wide" + (
-            "" if found.same_size else ", the middle of them, and not all alike"
+            "" if found.same_size else " at their shorter side, in the median"
         )
         decide("model.image_size", size, why)
         decide("model.patch_size", patch, f"{(size // patch) ** 2} patches of an image")

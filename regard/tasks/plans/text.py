@@ -85,6 +85,8 @@ WHY = {
     "data.max_len": "the context window",
 }
 
+NO_DROPOUT = "so few updates memorise little"
+
 
 def recognise_text(files: Sequence[Path]) -> Recognised | None:
     """Plain files, folders of them, or records with nothing but a text."""
@@ -147,7 +149,8 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
         decide("model.name", "gpt", "predicts each token from those before it")
         for name, value in chosen.items():
             if name.startswith(("model.", "data.")):
-                decide(name, value, f"{WHY.get(name, 'goes with the width')}; {origin}")
+                why = WHY.get(name, "goes with the width") if value or "dropout" not in name else NO_DROPOUT
+                decide(name, value, f"{why}; {origin}")
         width = chosen["model.width"]
         heads = max(2, width // (64 if width >= 256 else 32))
         decide("model.heads", heads, f"each {width // heads} wide")
@@ -183,7 +186,7 @@ def _tokenizer(decide: Decisions, found: TextStatistics) -> None:
     elif found.characters < SPELT:
         letters = len(SPECIALS) + math.ceil(1.25 * found.line.distinct_characters)  # a sample may lack rare ones
         decide("tokenizer.kind", "character", f"{found.characters:,} characters are too few to learn pieces from")
-        decide("tokenizer.vocab_size", max(4000, letters), "every character that it has")
+        decide("tokenizer.vocab_size", max(4000, letters), "a limit that holds every character")
     else:
         size = min(32_000, max(2000, 1000 * round(found.characters / 1000 / 1000)))
         decide("tokenizer.kind", "bpe", "enough text for each piece of a word to occur often")
