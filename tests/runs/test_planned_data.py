@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from encoder_toys import SHAPE, SMALL
@@ -14,13 +15,14 @@ from regard import make_config
 from regard.cli import main
 from regard.data.labelled_texts import class_folders
 from regard.data.mixing import even_places
-from regard.data.readers import Documents
+from regard.data.readers import Documents, is_held_out
 from regard.errors import DataError
 from regard.metrics.text import bleu_tokenizer
 from regard.runs.log import read_log
 from regard.tasks.classification import TASK as CLASSES
 from regard.tasks.corpora import documents_of
 from regard.tasks.planning import Machine
+from regard.tasks.run import load_config
 from regard.tasks.tagging import TASK as TAGS
 from regard.trainer.training_run import Stopped
 
@@ -382,3 +384,37 @@ def test_a_class_that_only_training_has_is_said(tmp_path):
     reviews(tmp_path / "set" / "train", names=("neg", "pos", "unsup"))
     reviews(tmp_path / "set" / "test", names=("neg", "pos"))
     assert "test for test, which has no unsup;" in regard.plan(tmp_path / "set", machine=CPU).recognised
+
+
+def as_before(directory):
+    """The run's settings as versions wrote them that did not know `data.lone_labels`."""
+    path = directory / "config.json"
+    mapping = json.loads(path.read_text(encoding="utf-8"))
+    assert mapping["data"].pop("lone_labels") == "train"
+    mapping.pop("sha256", None)
+    path.write_text(json.dumps(mapping), encoding="utf-8")
+
+
+def test_a_run_that_began_before_lone_labels_were_trained_on_goes_on_with_its_split(rare, tmp_path):
+    plan = regard.plan(rare, machine=CPU, overrides=(*CLASSIFIED, *SHORT))
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", StopAt(2))
+    new = load_config(tmp_path / "run")
+    assert CLASSES.split(new) == CLASSES.split(plan.config)
+    as_before(tmp_path / "run")
+    old = load_config(tmp_path / "run")
+    assert old.data == replace(new.data, lone_labels="valid")
+    split, texts = CLASSES.split(old), [one.texts[0] for one in CLASSES.read_all(new, new.data.train)]
+    assert [one.texts[0] for one in split.valid] == [text for text in texts if is_held_out(text, 0.3)]
+    assert len(split.train) + len(split.valid) == len(texts)
+    assert split.kept == 0
+    told = Told()
+    run = regard.resume(tmp_path / "run", report=told)  # whose labels are those of all rows
+    assert run.config.data.lone_labels == "valid"
+    assert any(line.startswith(f"{len(split.train)} rows of") for line in told.lines)
+
+
+def test_labels_that_the_split_of_before_leaves_to_validation_alone_are_refused_as_then(rare, tmp_path):
+    plan = regard.plan(rare, machine=CPU, overrides=(*CLASSIFIED, *SHORT, "data.lone_labels=valid"))
+    with pytest.raises(DataError, match=r"no text to train on has the label of \d+ of .* as data\.lone_labels=valid"):
+        regard.train(plan, tmp_path / "run")
