@@ -13,6 +13,8 @@ from torch.testing import assert_close
 
 import regard
 from regard import make_config
+from regard.data.mixing import even_sample
+from regard.data.readers import PairFiles, SplitPairs
 from regard.errors import ConfigError, Diverged, RunError
 from regard.runs.checkpoint import checkpoints, read_progress
 from regard.runs.files import alone_in, read_tensors
@@ -322,6 +324,25 @@ def test_a_best_score_is_kept_by_a_run_that_resumes_with_the_same_settings_and_n
     regard.resume(tmp_path / "other", report=other, train={"select_by": "loss"})
     for told, count in ((same, 0), (other, 1)):
         assert sum("from here on the best counts anew" in line for line in told.lines) == count
+
+
+def test_the_pairs_to_decode_are_found_once_and_not_read_for_again(corpus, tmp_path, monkeypatch):
+    data = {"train": [str(corpus / "train.tsv")], "held_out": 0.3}
+    settings = make_config(None, "tiny", SMALL, {"data": data})
+    with pytest.raises(Stopped):
+        regard.train(settings, tmp_path / "run", StopAt(6))
+    run = regard.load(tmp_path / "run")
+    _, prepared = run.task.prepare(run.config, run.directory, Told(), new=False)
+    held = [*SplitPairs(PairFiles(corpus / "train.tsv", keys=("en", "fr")), 0.3, True)]
+    assert prepared.shown == even_sample(held, 4)
+
+    def read(self):
+        raise AssertionError("the corpus was read")
+
+    monkeypatch.setattr(SplitPairs, "__iter__", read)
+    assert regard.resume(tmp_path / "run").config == run.config
+    _, again = run.task.prepare(run.config, run.directory, Told(), new=False)
+    assert again.shown == prepared.shown
 
 
 def test_tensorboard_is_an_option(corpus, tmp_path):
