@@ -55,7 +55,6 @@ from regard.tasks.probes import (
     framed_probe_batch,
     framed_text_probes,
     framed_tree_probes,
-    held_out_files,
     labelled_text_probes,
 )
 from regard.tasks.run import Run, prepared_vocabularies
@@ -339,7 +338,12 @@ class LabelledTask(EncoderTask):
         return path.suffix == ".txt" or path.is_dir()
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
-        items = self.read_all(run.config, held_out_files(run, files))[:limit]
+        data = run.config.data
+        given = tuple(self.part_of(name, "valid") or self.part_of(name, "test") or name for name in files or ())
+        found = given or self.names_of(data, "valid") or self.names_of(data, "test")
+        items = self.read_all(run.config, found) if found else self.items_of(run.config, "valid")
+        if not (items := items[:limit]):
+            raise ConfigError("nothing to score heads by: the run names no validation or test set; give --data")
         rows = labelled_rows(run.config, items, run.encoder.tokenizer, held_out=True)
         budget = max(HELD_OUT_BUDGET, run.config.data.max_len)
         return HeldOutData(run, self.objective(), list(rows.evaluation(budget)), len(items))

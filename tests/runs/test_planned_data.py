@@ -22,6 +22,7 @@ from regard.runs.log import read_log
 from regard.tasks.classification import TASK as CLASSES
 from regard.tasks.corpora import documents_of
 from regard.tasks.planning import Machine
+from regard.tasks.probes import held_out_data
 from regard.tasks.run import load_config
 from regard.tasks.tagging import TASK as TAGS
 from regard.trainer.training_run import Stopped
@@ -64,7 +65,7 @@ def test_rows_with_a_label_of_their_own_are_trained_on_wherever_a_split_would_ha
     run = regard.train(plan, tmp_path / "run", told)
     assert len(run.config.model["labels"]) == 62
     assert f"{split.kept} rows of the share to validate on are trained on: no others have their labels" in told.lines
-    assert regard.evaluate(run)["texts"] == len(split.valid)
+    assert regard.evaluate(run)["texts"] == held_out_data(run, limit=1000).count == len(split.valid)
 
 
 def test_a_stopped_run_with_rare_labels_ends_with_the_same_bytes(rare, tmp_path):
@@ -356,6 +357,9 @@ def test_folders_of_classes_may_stand_below_parts(valid, tmp_path):
     assert any("1 file not in a folder of a class is not read (urls.txt)" in line for line in told.lines)
     assert regard.evaluate(run)["texts"] == regard.evaluate(run, [str(tmp_path / "set")])["texts"] == 20
     assert regard.evaluate(run, [str(tmp_path / "set" / "train")])["texts"] == 60
+    for named in (None, [str(tmp_path / "set")]):
+        assert held_out_data(run, named).count == (16 if valid else 20)
+    assert held_out_data(run, [str(tmp_path / "set" / "train")]).count == 60
     if not valid:
         made = make_config(
             None, "bert-classify", SMALL, {"data": {"train": plan.config.data.train, "valid": plan.config.data.train}}
