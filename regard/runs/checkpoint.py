@@ -55,6 +55,8 @@ class Progress:
     """The steps whose checkpoints stay beside this one, itself the last; None where an older version saved it."""
     run: str | None = None
     """The identity of the run, by which its checkpoints are told from another's; None where it has none."""
+    best_of: str | None = None
+    """Of what `best` is the best, as `score_of` has it; None where an older version saved it."""
 
 
 def save_checkpoint(

@@ -331,6 +331,15 @@ def upgraded(mapping: Mapping[str, Any], path: Path) -> JsonObject:
 _NOTHING = object()
 
 
+def as_begun(mapping: Mapping[str, Any]) -> JsonObject:
+    """A run's configuration, where a version wrote it that lacked a setting with what was so then, if it is not so now:
+    the run goes on as it began."""
+    task, data = mapping.get("task"), mapping.get("data")
+    if task not in TASKS or not isinstance(data, Mapping) or "lone_labels" not in field_names(TASKS[task].data):
+        return {**mapping}
+    return {**mapping, "data": {"lone_labels": "valid", **data}}
+
+
 def presets() -> dict[str, str]:
     """The names of the bundled presets, each with a line about it."""
     return {name: preset_mapping(name).get("about", "") for name in _preset_names()}

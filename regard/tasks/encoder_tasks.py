@@ -55,7 +55,6 @@ from regard.tasks.probes import (
     framed_probe_batch,
     framed_text_probes,
     framed_tree_probes,
-    held_out_files,
     labelled_text_probes,
 )
 from regard.tasks.run import Run, prepared_vocabularies
@@ -92,6 +91,7 @@ class EncoderTask(Task):
 
 
 HeldOutBy = Literal["row", "text"]
+LoneLabels = Literal["train", "valid"]
 
 KINDS = (*TABLES, ".txt")
 """What is read of a folder of labelled texts."""
@@ -108,13 +108,15 @@ class LabelledData(TextData):
 
     `label` is the key or column of a text's label, `pair` that of a second text, where there are two. `overlong` says
     what becomes of texts longer than `max_len` tokens. `held_out_by` says what is on one side of a split: a row with
-    its copies, or all rows of one text, whatever their second.
+    its copies, or all rows of one text, whatever their second. `lone_labels` says what becomes of rows that it would
+    hold out whose label no others have: they are for `train`, or as before that was a setting for `valid`.
     """
 
     pair: str | int | None = None
     label: str | int = "label"
     overlong: Overlong = "skip"
     held_out_by: HeldOutBy = "row"
+    lone_labels: LoneLabels = "train"
 
     def __post_init__(self) -> None:
         TextData.__post_init__(self)
@@ -183,7 +185,8 @@ class LabelledTask(EncoderTask):
         items = self.read_all(config, self.names_of(data, "train"))
         by_text = getattr(data, "held_out_by", "row") == "text"
         told = [main_text(item) if by_text else "\n".join(texts_of(item)) for item in items]
-        held, kept = held_out_rows(told, [*map(labels_of, items)], data.held_out)
+        learns = getattr(data, "lone_labels", "train") == "train"
+        held, kept = held_out_rows(told, [labels_of(item) if learns else () for item in items], data.held_out)
         train, valid = ([one for one, out in zip(items, held, strict=True) if out is side] for side in (False, True))
         if not train:
             raise DataError(
@@ -276,6 +279,11 @@ class LabelledTask(EncoderTask):
             return
         what = "words" if isinstance(split.valid[0], Tagged) else "texts"
         listed = ", ".join(sorted(strange)[:5]) + ", ..." * (len(strange) > 5)
+        if data.held_out and not self.names_of(data, "valid") and data.lone_labels == "valid":
+            raise DataError(
+                f"no {what[:-1]} to train on has the label of {strange.total():,} of the {total:,} {what} that "
+                f"data.held_out={data.held_out:g} sets aside ({listed}), as data.lone_labels=valid has it"
+            )
         if strange.total() == total:
             raise DataError(
                 f"the labels to train on ({', '.join(sorted(known)[:5])}) are none of those of the {what} to validate "
@@ -330,7 +338,12 @@ class LabelledTask(EncoderTask):
         return path.suffix == ".txt" or path.is_dir()
 
     def held_out_data(self, run: Run, files: Sequence[str] | None, limit: int) -> HeldOutData:
-        items = self.read_all(run.config, held_out_files(run, files))[:limit]
+        data = run.config.data
+        given = tuple(self.part_of(name, "valid") or self.part_of(name, "test") or name for name in files or ())
+        found = given or self.names_of(data, "valid") or self.names_of(data, "test")
+        items = self.read_all(run.config, found) if found else self.items_of(run.config, "valid")
+        if not (items := items[:limit]):
+            raise ConfigError("nothing to score heads by: the run names no validation or test set; give --data")
         rows = labelled_rows(run.config, items, run.encoder.tokenizer, held_out=True)
         budget = max(HELD_OUT_BUDGET, run.config.data.max_len)
         return HeldOutData(run, self.objective(), list(rows.evaluation(budget)), len(items))

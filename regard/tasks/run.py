@@ -21,7 +21,7 @@ from regard.nn.quantized import quantize
 from regard.plugins import Registry
 from regard.runs.checkpoint import check_weights, load_weights_strictly, read_model
 from regard.runs.files import CONFIG, MODEL, TOKENIZER, check_config, check_tokenizer, read_json
-from regard.tasks.config import RunConfig, upgraded
+from regard.tasks.config import RunConfig, as_begun, upgraded
 from regard.tasks.fine_tuning import copy_tokenizer
 from regard.tasks.spec import TASKS, Measuring, Task, corpus_files, field_names
 from regard.tasks.verbs import VERBS, ask
@@ -286,7 +286,7 @@ def load_config(directory: Path) -> RunConfig:
         raise RunError(f"no such run: {directory}")
     try:
         found = read_json(directory / CONFIG)
-        config = RunConfig.of(upgraded(found, directory / CONFIG))
+        config = RunConfig.of(as_begun(upgraded(found, directory / CONFIG)))
         check_sizes(config.model)
         check_config(directory, found)
         return config

@@ -14,7 +14,7 @@ from regard.data.batches import PaddedLayout
 from regard.data.lexical_swaps import SwappedCorpus, describe_swaps, find_swaps
 from regard.data.loader import Layout
 from regard.data.mixing import even_places, even_sample
-from regard.data.prepared_cache import cached
+from regard.data.prepared_cache import cached, opened, write_meta
 from regard.data.sequence_packing import PackedLayout, VariantLayout
 from regard.decode.config import DecodeConfig
 from regard.errors import ConfigError, DataError
@@ -75,6 +75,16 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
+SAMPLE = 1
+"""The version of what is kept of a validation set to be decoded; another way of sampling is another."""
+
+
+def _sampled(folder: Path) -> list[tuple[str, str]]:
+    """The pairs that were kept in `folder`."""
+    with opened(folder, "sample", SAMPLE) as meta:
+        return [(source, target) for source, target in meta["pairs"]]
+
+
 class TranslationRun(PreparedData):
     """Pairs to train on and, where there are any, to validate on, some of which are translated to see how it goes."""
 
@@ -116,8 +126,14 @@ class TranslationRun(PreparedData):
         if wanted < read:
             self.report.say(f"of {read:,} validation pairs {wanted:,}, taken evenly, are also decoded")
         places = {*even_places(read, wanted)}
-        full = ((source, target) for source, target in valid if source.strip() and target.strip())
-        return [pair for place, pair in zip(range(max(places) + 1), full, strict=False) if place in places]
+
+        def sample(folder: Path) -> None:
+            full = ((source, target) for source, target in valid if source.strip() and target.strip())
+            pairs = [pair for place, pair in zip(range(max(places) + 1), full, strict=False) if place in places]
+            write_meta(folder, SAMPLE, pairs=pairs)
+
+        # Where they are kept, no later start reads all of a corpus for a few.
+        return cached(self.cache, ["shown", SAMPLE, valid.digest(), wanted], _sampled, sample, self.report.say)
 
     def with_limits(self) -> RunConfig:
         """The configuration with an output's greatest length raised to what the training targets need.

@@ -49,7 +49,7 @@ from regard.training.objectives import Objective, compiled
 from regard.training.optim import ExponentialAverage, make_optimizer
 from regard.training.processes import ONE, Processes, local
 from regard.training.schedule import DropoutUntil, learning_rate
-from regard.training.selection import is_better, reached
+from regard.training.selection import is_better, reached, score_of
 from regard.training.sharding import ShardedObjective, whole
 
 SECONDS = 30.0
@@ -120,6 +120,8 @@ class TrainingRun:
         self.made: tuple[Objective, nn.Module, GraphReplay | None] | None = None
         self.minutes: Minutes | None = None
         self.decided = list[Decision]()
+        self.scores = frozenset[str]()
+        """What the last validation said beside the loss and its parts."""
 
     def fit_memory(self) -> RunConfig:
         """The configuration with the largest token budget that the memory holds."""
@@ -584,8 +586,10 @@ class TrainingRun:
 
     def _note_validation(self, values: dict[str, float], log: "Log | NoLog") -> bool:
         """Note a validation; whether it is the best so far."""
-        step, best, name = self.progress.step, self.progress.best, self.config.train.select_by
+        step, name = self.progress.step, self.config.train.select_by
         found = reached(name, values)
+        self._forget_other(name, values)
+        best = self.progress.best
         better = is_better(name, values, best)
         stale = 0 if best is None or found < best else self.progress.stale + 1
         self.progress = replace(self.progress, stale=stale, best=found if best is None else min(best, found))
@@ -597,6 +601,18 @@ class TrainingRun:
         self.report.validation({"step": step, **values})
         self._guard("validation", step, values)
         return better
+
+    def _forget_other(self, name: str, values: Mapping[str, Any]) -> None:
+        """Forget the best score where it is another, or of other rows, than that of this validation."""
+        plain = name != "bleu" or getattr(self.prepared, "tokenize", None) == "13a"
+        now = score_of(name, values, self.scores, self.config.train.validate_sentences, plain=plain)
+        before, self.progress = self.progress, replace(self.progress, best_of=now)
+        if before.best is not None and (before.best_of or name) != now:
+            self.progress = replace(self.progress, best=None, stale=0)
+            self._warn(
+                f"the best score so far, of step {before.best_step}, does not compare with the {name} of step "
+                f"{before.step}: it was another score, or of other rows; from here on the best counts anew"
+            )
 
     def _guard(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         for warning in self.rails.record(kind, step, values):
@@ -645,7 +661,8 @@ class TrainingRun:
             values = self._loss_of(even_part(batches, self.config.train.validate_share))
             if math.isnan(values["loss"]):  # an update may spoil the weights after its own loss was still a number
                 self._diverged(self.progress.step, "the validation loss is not a number")
-            values |= self._scores()
+            scores = self._scores()
+            self.scores, values = frozenset(scores), values | scores
         self.model.train()
         self._paused(time.monotonic() - began)
         # Whether it was the best is decided by the first process's figures in all.

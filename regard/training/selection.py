@@ -1,7 +1,7 @@
 """Which of two validations is the better."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from regard.errors import ConfigError
@@ -23,6 +23,22 @@ def reached(name: str, values: Mapping[str, Any]) -> float:
     if name not in values:
         raise ConfigError(f"train.select_by='{name}' is none of what a validation says: {', '.join(values)}")
     return values[name] if lower_is_better(name) else -values[name]
+
+
+OF_ALL = frozenset({"unknown", "word_accuracy"})
+"""What a task's scores say of all validation rows."""
+
+
+def score_of(name: str, values: Mapping[str, Any], scores: Collection[str], count: int, *, plain: bool = True) -> str:
+    """The score and, where it is of a sample, which: only validations of which this is the same compare.
+
+    `scores` are those of the task, which are of `count` rows from all over the validation rows, or of all where these
+    are fewer. Earlier versions took the first rows, so what they reached compares where it is of all, and `plain`: told
+    as now, which BLEU per character is not.
+    """
+    if name not in scores or name in OF_ALL or (values.get("outputs", count) < count and plain):
+        return name
+    return f"{name} of {count} rows from all over"
 
 
 def is_better(name: str, values: Mapping[str, Any], best: float | None) -> bool:

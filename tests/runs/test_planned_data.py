@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from encoder_toys import SHAPE, SMALL
@@ -14,13 +15,15 @@ from regard import make_config
 from regard.cli import main
 from regard.data.labelled_texts import class_folders
 from regard.data.mixing import even_places
-from regard.data.readers import Documents
+from regard.data.readers import Documents, is_held_out
 from regard.errors import DataError
 from regard.metrics.text import bleu_tokenizer
 from regard.runs.log import read_log
 from regard.tasks.classification import TASK as CLASSES
 from regard.tasks.corpora import documents_of
 from regard.tasks.planning import Machine
+from regard.tasks.probes import held_out_data
+from regard.tasks.run import load_config
 from regard.tasks.tagging import TASK as TAGS
 from regard.trainer.training_run import Stopped
 
@@ -62,7 +65,7 @@ def test_rows_with_a_label_of_their_own_are_trained_on_wherever_a_split_would_ha
     run = regard.train(plan, tmp_path / "run", told)
     assert len(run.config.model["labels"]) == 62
     assert f"{split.kept} rows of the share to validate on are trained on: no others have their labels" in told.lines
-    assert regard.evaluate(run)["texts"] == len(split.valid)
+    assert regard.evaluate(run)["texts"] == held_out_data(run, limit=1000).count == len(split.valid)
 
 
 def test_a_stopped_run_with_rare_labels_ends_with_the_same_bytes(rare, tmp_path):
@@ -354,6 +357,9 @@ def test_folders_of_classes_may_stand_below_parts(valid, tmp_path):
     assert any("1 file not in a folder of a class is not read (urls.txt)" in line for line in told.lines)
     assert regard.evaluate(run)["texts"] == regard.evaluate(run, [str(tmp_path / "set")])["texts"] == 20
     assert regard.evaluate(run, [str(tmp_path / "set" / "train")])["texts"] == 60
+    for named in (None, [str(tmp_path / "set")]):
+        assert held_out_data(run, named).count == (16 if valid else 20)
+    assert held_out_data(run, [str(tmp_path / "set" / "train")]).count == 60
     if not valid:
         made = make_config(
             None, "bert-classify", SMALL, {"data": {"train": plan.config.data.train, "valid": plan.config.data.train}}
@@ -385,3 +391,37 @@ def test_a_class_that_only_training_has_is_said(tmp_path):
         "test for test, which has no unsup (if that is no class, move its folder elsewhere);"
         in regard.plan(tmp_path / "set", machine=CPU).recognised
     )
+
+
+def as_before(directory):
+    """The run's settings as versions wrote them that did not know `data.lone_labels`."""
+    path = directory / "config.json"
+    mapping = json.loads(path.read_text(encoding="utf-8"))
+    assert mapping["data"].pop("lone_labels") == "train"
+    mapping.pop("sha256", None)
+    path.write_text(json.dumps(mapping), encoding="utf-8")
+
+
+def test_a_run_that_began_before_lone_labels_were_trained_on_goes_on_with_its_split(rare, tmp_path):
+    plan = regard.plan(rare, machine=CPU, overrides=(*CLASSIFIED, *SHORT))
+    with pytest.raises(Stopped):
+        regard.train(plan, tmp_path / "run", StopAt(2))
+    new = load_config(tmp_path / "run")
+    assert CLASSES.split(new) == CLASSES.split(plan.config)
+    as_before(tmp_path / "run")
+    old = load_config(tmp_path / "run")
+    assert old.data == replace(new.data, lone_labels="valid")
+    split, texts = CLASSES.split(old), [one.texts[0] for one in CLASSES.read_all(new, new.data.train)]
+    assert [one.texts[0] for one in split.valid] == [text for text in texts if is_held_out(text, 0.3)]
+    assert len(split.train) + len(split.valid) == len(texts)
+    assert split.kept == 0
+    told = Told()
+    run = regard.resume(tmp_path / "run", report=told)  # whose labels are those of all rows
+    assert run.config.data.lone_labels == "valid"
+    assert any(line.startswith(f"{len(split.train)} rows of") for line in told.lines)
+
+
+def test_labels_that_the_split_of_before_leaves_to_validation_alone_are_refused_as_then(rare, tmp_path):
+    plan = regard.plan(rare, machine=CPU, overrides=(*CLASSIFIED, *SHORT, "data.lone_labels=valid"))
+    with pytest.raises(DataError, match=r"no text to train on has the label of \d+ of .* as data\.lone_labels=valid"):
+        regard.train(plan, tmp_path / "run")

@@ -13,8 +13,10 @@ from torch.testing import assert_close
 
 import regard
 from regard import make_config
+from regard.data.mixing import even_sample
+from regard.data.readers import PairFiles, SplitPairs
 from regard.errors import ConfigError, Diverged, RunError
-from regard.runs.checkpoint import checkpoints
+from regard.runs.checkpoint import checkpoints, read_progress
 from regard.runs.files import alone_in, read_tensors
 from regard.runs.log import read_log
 from regard.trainer.trainer import Stopped
@@ -266,6 +268,81 @@ def test_patience_ends_a_run_and_the_best_is_kept(corpus, tmp_path):
         assert_close(kept[name], value, atol=0, rtol=0)
     regard.resume(tmp_path / "run", train={"patience": 3, "steps": end + 1})
     assert read_log(tmp_path / "run" / "log.jsonl")[-1]["step"] == end + 1
+
+
+def as_before(run, **changes):
+    """The last checkpoint's progress as versions wrote it that did not say what the best is of."""
+    path = checkpoints(run / "checkpoints")[-1]
+    record = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+    del record["best_of"], record["files"]["digests.json"]
+    (path / "digests.json").unlink()
+    (path / "progress.json").write_text(json.dumps(record | changes), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("score", "sentences", "forgets"),
+    [("exact_match", 4, True), ("bleu", 4, True), ("bleu", 40, False), ("loss", 4, False)],
+)
+def test_a_best_score_of_other_rows_is_forgotten_once_and_said(corpus, tmp_path, score, sentences, forgets):
+    settings = (
+        f"train.select_by={score}",
+        f"train.validate_sentences={sentences}",
+        "train.validate_every=2",
+        "train.save_every=2",
+        "train.choose=best",
+        "train.patience=3",
+    )
+    with pytest.raises(Stopped):
+        regard.train(config(corpus, *settings), tmp_path / "run", StopAt(6))
+    as_before(tmp_path / "run", best=-1000.0, best_step=4, stale=2)  # better than any that can follow
+    told = Told()
+    regard.resume(tmp_path / "run", report=told)
+    said = [line for line in told.lines if "from here on the best counts anew" in line]
+    progress = read_progress(checkpoints(tmp_path / "run" / "checkpoints")[-1])
+    if forgets:
+        assert said == [
+            f"the best score so far, of step 4, does not compare with the {score} of step 8: it was another score, or "
+            f"of other rows; from here on the best counts anew"
+        ]
+        assert progress.step > 8
+        assert progress.best_step >= 8
+        assert progress.best > -1000
+        assert progress.best_of == f"{score} of 4 rows from all over"
+    else:
+        assert not said
+        assert (progress.step, progress.best_step, progress.best) == (8, 4, -1000)  # patience has ended it
+        assert progress.best_of == score
+
+
+def test_a_best_score_is_kept_by_a_run_that_resumes_with_the_same_settings_and_not_with_others(corpus, tmp_path):
+    settings = ("train.select_by=bleu", "train.validate_every=2", "train.save_every=2")
+    for name in ("same", "other"):
+        with pytest.raises(Stopped):
+            regard.train(config(corpus, *settings), tmp_path / name, StopAt(6))
+    same, other = Told(), Told()
+    regard.resume(tmp_path / "same", report=same)
+    regard.resume(tmp_path / "other", report=other, train={"select_by": "loss"})
+    for told, count in ((same, 0), (other, 1)):
+        assert sum("from here on the best counts anew" in line for line in told.lines) == count
+
+
+def test_the_pairs_to_decode_are_found_once_and_not_read_for_again(corpus, tmp_path, monkeypatch):
+    data = {"train": [str(corpus / "train.tsv")], "held_out": 0.3}
+    settings = make_config(None, "tiny", SMALL, {"data": data})
+    with pytest.raises(Stopped):
+        regard.train(settings, tmp_path / "run", StopAt(6))
+    run = regard.load(tmp_path / "run")
+    _, prepared = run.task.prepare(run.config, run.directory, Told(), new=False)
+    held = [*SplitPairs(PairFiles(corpus / "train.tsv", keys=("en", "fr")), 0.3, True)]
+    assert prepared.shown == even_sample(held, 4)
+
+    def read(self):
+        raise AssertionError("the corpus was read")
+
+    monkeypatch.setattr(SplitPairs, "__iter__", read)
+    assert regard.resume(tmp_path / "run").config == run.config
+    _, again = run.task.prepare(run.config, run.directory, Told(), new=False)
+    assert again.shown == prepared.shown
 
 
 def test_tensorboard_is_an_option(corpus, tmp_path):

@@ -51,7 +51,8 @@ def stop_at(rank, world, config, directory, step):
     """Trains to a step, after which the second process is asked to stop."""
 
     def ask():
-        while not (directory / "log.jsonl").exists() or len(read_log(directory / "log.jsonl")) < step:
+        log = directory / "log.jsonl"
+        while not log.exists() or sum(one["kind"] == "train" for one in read_log(log)) < step:
             time.sleep(0.002)
         os.kill(os.getpid(), signal.SIGTERM)
 
