@@ -335,7 +335,9 @@ def as_begun(mapping: Mapping[str, Any]) -> JsonObject:
     """A run's configuration, where a version wrote it that lacked a setting with what was so then, if it is not so now:
     the run goes on as it began."""
     task, data = mapping.get("task"), mapping.get("data")
-    if task not in TASKS or not isinstance(data, Mapping) or "lone_labels" not in field_names(TASKS[task].data):
+    if not isinstance(task, str) or task not in TASKS or not isinstance(data, Mapping):
+        return {**mapping}
+    if "lone_labels" not in field_names(TASKS[task].data):
         return {**mapping}
     return {**mapping, "data": {"lone_labels": "valid", **data}}
 
