@@ -107,7 +107,7 @@ def train(
       regard train --resume runs/mine
       regard train --preset transformer-base --data train.tsv --out runs/base --processes 8
     """
-    if processes is not None and not dry_run:
+    if processes is not None and not dry_run:  # which is refused below
         given = {"--preset": preset, "--out": out, "--from": start, "--resume": resume, "--world": world}
         given["--minutes"] = minutes
         several = {"--data": data, "--valid": valid, "--test": test, "--set": settings, "--report": report}
@@ -142,6 +142,9 @@ def train(
                     "--dry-run shows what is planned for --data without a preset; what a preset says is shown by "
                     "`regard presets NAME --all`"
                 )
+            for name, asked in (("--fit", fit), ("--report", report), ("--processes", processes)):
+                if dry_run and asked:
+                    raise ConfigError(f"{name} is for training, and --dry-run trains nothing: leave one of them out")
             if minutes is not None and not plans:
                 raise ConfigError(
                     "--minutes is for training without a preset: elsewhere set train.steps or train.epochs"

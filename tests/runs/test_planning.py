@@ -1377,6 +1377,9 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(files, tmp_path, capsys, m
     assert main([*data, "--out", "run", "--set", "train.epochs=3"]) == 0
     assert "Budget: 3 epochs as asked" in capsys.readouterr().out
     assert [*tmp_path.iterdir()] == []
+    for option in (["--fit"], ["--report", "tensorboard"], ["--processes", "2"]):
+        assert main([*data, *option]) == 2
+        assert f"{option[0]} is for training" in capsys.readouterr().err
     assert main(["train", "--preset", "tiny", "--dry-run"]) == 2
     assert "`regard presets NAME --all`" in capsys.readouterr().err
 
