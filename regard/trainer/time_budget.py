@@ -72,7 +72,7 @@ def seconds_to_validate(minutes: float | int) -> float:
     return VALIDATING / LEAST_VALIDATIONS * 60 * minutes
 
 
-def even_sample(batches: Iterable[Any]) -> tuple[list[Any], int]:
+def batches_to_time(batches: Iterable[Any]) -> tuple[list[Any], int]:
     """Some of the batches, evenly spread, and how many there are; all where they are few."""
     kept, every, count = list[Any](), 1, 0
     for batch in batches:

@@ -36,7 +36,7 @@ from regard.trainer.time_budget import (
     Minutes,
     TimeBudget,
     Timing,
-    even_sample,
+    batches_to_time,
     in_updates,
     seconds_per_update,
     seconds_to_time,
@@ -248,7 +248,7 @@ class TrainingRun:
     def _validate_on_a_part(self, most: float) -> None:
         """Have validations take the loss of an even part of the batches, where all would take more than so long."""
         began, share, line = time.monotonic(), 1.0, ""
-        kept, count = even_sample(self.prepared.validation() or ())
+        kept, count = batches_to_time(self.prepared.validation() or ())
         read = time.monotonic() - began
         if len(kept) < count and not isinstance(kept[0], StreamedWindows):  # which go on from one another
             with self._eager():

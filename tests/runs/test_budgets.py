@@ -165,7 +165,7 @@ def test_an_even_part_of_batches_and_a_sample_of_them():
             assert len(taken) == math.ceil(count * share)
             assert taken[0] == 0
             assert all(abs(one - number / share) <= 1 / share for number, one in enumerate(taken))
-        kept, found = time_budget.even_sample(range(count))
+        kept, found = time_budget.batches_to_time(range(count))
         assert found == count
         assert min(count, time_budget.SAMPLED) <= len(kept) <= 2 * time_budget.SAMPLED
         assert len({b - a for a, b in itertools.pairwise(kept)}) <= 1
