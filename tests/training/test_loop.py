@@ -84,6 +84,22 @@ def test_loss_falls_to_what_a_batch_can_be_learned_to():
     assert [step.number for step in steps] == list(range(1, 151))
 
 
+def test_bfloat16_beside_norms_in_float32_warns_of_nothing():
+    model = tiny(qk_norm=True, norm="rms")
+    torch.set_warn_always(True)  # else torch says it once in a process
+    try:
+        step = train_step(
+            model,
+            SequenceToSequence(),
+            [pairs([([5, 6, 2], [1, 7, 8, 2])])],
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            precision=torch.bfloat16,
+        )
+    finally:
+        torch.set_warn_always(False)
+    assert math.isfinite(float(step.loss))
+
+
 def test_dropout_depends_on_the_seed_and_the_step_alone():
     batch = pairs([([5, 6, 2], [1, 7, 8, 2])])
 
