@@ -371,6 +371,8 @@ def plan(
     if parts is not None:
         parts = parts.with_columns(found.data)
         files |= {part: parts.names(part) for part in ("valid", "test") if parts.names(part)}
+    held_back = [one for part in ("valid", "test") for one in files[part] if is_there(one)]
+    refuse_foreign(matching_all(held_back), as_text="task" in given)
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)

@@ -268,6 +268,13 @@ def test_the_command_that_is_proposed_converts_the_file(tmp_path, name):
     assert regard.plan(wanted, machine=CPU).config.task == task
 
 
+def test_files_to_validate_and_test_on_are_looked_at_too(tmp_path):
+    train = write(tmp_path / "train.tsv", rows_of(TEXTS, "\t", LABELS))
+    other = write(tmp_path / "other.csv", rows_of(COMMAS, ";", LABELS))
+    for part in ("valid", "test"):
+        assert "separated by semicolons" in refused(train, **{part: other})
+
+
 NAMED = {
     "tabs.csv": (rows_of(COMMAS, "\t", LABELS), "separated by tabs, not by commas"),
     "commas.tsv": (rows_of(TEXTS, ",", LABELS, ["text,label"]), "separated by commas, not by tabs"),
