@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from regard.config import JsonObject
+from regard.data.record_keys import PATH, column_at, field_path, inner_fields, inner_names, value_of
 from regard.errors import DataError, nearest
 
 Format = Literal["lines", "tsv", "csv", "jsonl", "parquet"]
@@ -26,7 +27,8 @@ Header = Literal["auto", True, False]
 
 _SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_UNREAD = (".zip", ".7z", ".lz4", ".tgz", ".tar", ".xlsx", ".ods")
+_UNREAD = (".zip", ".7z", ".lz4", ".tgz", ".tar")
+_SHEETS = (".xls", ".xlsx", ".ods")
 
 LONGEST = 1 << 28
 """Bytes of a compressed file's line, or characters of a CSV cell, at the most: a small file may unpack to any size."""
@@ -79,6 +81,10 @@ def format_of(path: Path) -> Format:
     suffix = path.suffix.lower()
     if suffix in _UNREAD:
         raise DataError(f"{path}: {suffix} files are not read; unpack it, or compress with .gz, .bz2, .xz or .zst")
+    if suffix in _SHEETS:
+        raise DataError(
+            f"{path}: {suffix} files are not read; save it as CSV in UTF-8, with commas between its columns"
+        )
     if suffix in COMPRESSED:
         inner = _SUFFIXES.get(Path(path.stem).suffix.lower(), "lines")
         if inner == "parquet":
@@ -114,7 +120,10 @@ def table(
             if layout.header:
                 continue
         if len(cells) != layout.width:
-            raise DataError(f"{path}, line {number}: {_columns(len(cells))} where {_columns(layout.width)} should be")
+            more = "; a text with commas must stand in quotation marks" if format == "csv" else ""
+            raise DataError(
+                f"{path}, line {number}: {_columns(len(cells))} where {_columns(layout.width)} should be{more}"
+            )
         yield number, tuple(cells[place] for place in layout.places)
 
 
@@ -170,16 +179,23 @@ def notes_on(path: Path, format: Format, columns: Columns) -> tuple[str, ...]:
     if format == "lines":
         return ()
     if format == "jsonl":
-        known = list(next(_at_least_one(path, (record for _, record in objects(path, numbered(path))))))
+        record = next(_at_least_one(path, (record for _, record in objects(path, numbered(path)))))
+        known = {name: [*inner_names(name, [value])] for name, value in record.items()}
     else:
         with parquet_file(path) as file:
-            known = list(file.schema_arrow.names)
+            known = {field.name: [*inner_fields(field)] for field in file.schema_arrow}
     used = {
-        name if isinstance(name, str) else known[name - 1]
+        name if isinstance(name, str) else list(known)[name - 1]
         for name in columns.names
         if isinstance(name, str) or format == "parquet"
     }
-    return tuple(unused(path, [name for name in known if name not in used], columns))
+    spare: list[str] = []
+    for name, inside in known.items():
+        if used & {*inside}:  # of an object that is read in part the other keys are named
+            spare += [one for one in inside if one not in used]
+        elif name not in used and not any(one.startswith(f"{name}{PATH}") for one in used):
+            spare.append(name)
+    return tuple(unused(path, spare, columns))
 
 
 def table_header(path: Path, format: Format, columns: Columns) -> bool:
@@ -396,18 +412,10 @@ def objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int,
         yield number, record
 
 
-def key_of(record: JsonObject, key: str | int, where: str, setting: str) -> str:
-    """The key itself, which must be one of the record's."""
-    if isinstance(key, int):
-        raise DataError(f"{setting}={key}: the keys of JSONL have names, not numbers; {where} has {', '.join(record)}")
-    if key not in record:
-        raise DataError(f"{where} has no key '{key}'{nearest(key, record)}; {setting} chooses the key")
-    return key
-
-
 def _field(record: JsonObject, key: str | int, where: str, setting: str) -> str:
-    key = key_of(record, key, where, setting)
-    value = record[key]
+    value = value_of(record, key, where, setting)
+    if value is None:  # as in Parquet: blank rows are dealt with, and counted, further on
+        return ""
     if not isinstance(value, str):
         raise DataError(f"{where}: '{key}' is {shown(value)}, not text")
     return whole_characters(value, f"{where}: '{key}'")
@@ -444,13 +452,14 @@ def parquet_file(path: Path) -> Iterator[Any]:
 
 
 def parquet_columns(path: Path, file: Any, columns: Columns) -> list[str]:
-    """The names of the wanted columns, which must be there."""
+    """The names of the wanted columns, which must be there, or in a column of objects."""
     known, names = file.schema_arrow.names, []
+    paths = [inside for field in file.schema_arrow for inside in inner_fields(field)]
     for name, setting in zip(columns.names, columns.settings, strict=True):
         if isinstance(name, int):
             name = known[_numbered_column(path, name, setting, len(known))]
-        if name not in known:
-            raise _no_column(path, name, setting, known)
+        if name not in known and name not in paths:
+            raise _no_column(path, name, setting, paths)
         names.append(name)
     return names
 
@@ -460,14 +469,17 @@ def _parquet(path: Path, format: Format, columns: Columns) -> Iterator[tuple[str
         from pyarrow import types
 
         names = parquet_columns(path, file, columns)
-        for name in names:
-            kind = file.schema_arrow.field(name).type
+        keys = [field_path(name, file.schema_arrow) for name in names]
+        for name, (first, *inside) in zip(names, keys, strict=True):
+            kind = file.schema_arrow.field(first).type
+            for key in inside:
+                kind = kind.field(key).type
             if types.is_dictionary(kind):
                 kind = kind.value_type
             if not (types.is_string(kind) or types.is_large_string(kind)):
                 raise DataError(f"{path}: column '{name}' holds {kind}, not text")
         for batch in file.iter_batches(batch_size=4096, columns=names):
-            found = (batch.column(name).to_pylist() for name in names)
+            found = (column_at(batch, path).to_pylist() for path in keys)
             # A missing value is an empty text: blank rows are dealt with, and counted, further on.
             yield from (tuple(cell or "" for cell in row) for row in zip(*found, strict=True))
 

@@ -23,7 +23,6 @@ from regard.data.formats import (
     Format,
     Header,
     format_of,
-    key_of,
     lines,
     objects,
     parquet_columns,
@@ -36,6 +35,7 @@ from regard.data.formats import (
 )
 from regard.data.pair_store import Rows
 from regard.data.readers import folded, is_held_out
+from regard.data.record_keys import value_of
 from regard.data.shards import TABLES
 from regard.errors import DataError
 from regard.nn.batch import LabelledTexts, Texts
@@ -145,7 +145,7 @@ def examples(path: Path, keys: Keys) -> Iterator[Example]:
         texts = [_text(value, name, path, number) for value, name in zip(texts, keys.texts.names, strict=True)]
         label = _label(label, keys.label, path, number)
         if not label.strip():
-            raise DataError(f"{path}, row {number} has no label")
+            raise DataError(f"{path}, row {number} has no label: remove it; data.label chooses the column")
         yield Example(tuple(texts), label.strip())
 
 
@@ -408,11 +408,11 @@ def _records(path: Path, columns: Columns, *, start: bool = False) -> Iterator[t
     more = (None,) if start else ()
     if format == "jsonl":
         for number, record in _objects(path):
-            keys = [
-                key_of(record, name, f"{path}, row {number}", setting)
+            values = (
+                value_of(record, name, f"{path}, row {number}", setting)
                 for name, setting in zip(columns.names, columns.settings, strict=True)
-            ]
-            yield number, (*(record[key] for key in keys), *((record.get("start"),) if start else ()))
+            )
+            yield number, (*values, *((record.get("start"),) if start else ()))
     elif format == "parquet":
         yield from _parquet(path, columns, start)
     else:
@@ -433,7 +433,8 @@ def _parquet(path: Path, columns: Columns, start: bool) -> Iterator[tuple[int, t
         for batch in file.iter_batches(batch_size=4096, columns=[*names, *more - {*names}]):
             for row in batch.to_pylist():
                 number += 1
-                yield number, (*(row[name] for name in names), *((row.get("start"),) if start else ()))
+                values = (value_of(row, name, f"{path}, row {number}", "data") for name in names)
+                yield number, (*values, *((row.get("start"),) if start else ()))
     if not number:
         raise DataError(f"{path} is empty")
 
@@ -446,6 +447,9 @@ def _label(value: object, key: str | int, path: Path, number: int) -> str:
 
 
 def _text(value: object, key: str | int, path: Path, number: int) -> str:
+    """A text as it is; one that is missing is empty, as in a table."""
+    if value is None:
+        return ""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DataError(f"{path}, row {number}: '{key}' is {shown(value)}, not text")
     return whole_characters(str(value), f"{path}, row {number}: '{key}'")

@@ -14,6 +14,7 @@ from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
+from regard.data.inspection.labelled import withheld
 from regard.data.labelled_texts import (
     Example,
     Keys,
@@ -92,6 +93,8 @@ class EncoderTask(Task):
 
 HeldOutBy = Literal["row", "text"]
 LoneLabels = Literal["train", "valid"]
+
+NO_LABELS = "the texts to test on have no labels, since every one is -1"
 
 KINDS = (*TABLES, ".txt")
 """What is read of a folder of labelled texts."""
@@ -199,9 +202,9 @@ class LabelledTask(EncoderTask):
         from regard.tasks.plans.labelled import labelled_statistics
 
         keys = Keys(data.text, data.pair, data.label, data.header)
-        train, valid = (self.names_of(data, part) for part in ("train", "valid"))
-        read = self.read_names(valid, keys) if valid else None
-        return labelled_statistics(self.read_names(train, keys), read, classes="classes" in self.heads)
+        train, valid, test = (self.names_of(data, part) for part in PARTS)
+        checked, tested = (self.read_names(names, keys) if names else None for names in (valid, test))
+        return labelled_statistics(self.read_names(train, keys), checked, tested, classes="classes" in self.heads)
 
     def plan(self, statistics: Any, machine: "Machine", base: JsonObject | None) -> "Choices":
         from regard.tasks.plans.labelled import plan_labelled
@@ -249,6 +252,9 @@ class LabelledTask(EncoderTask):
         if new and self.names_labels:
             config = replace(config, model={**config.model, "labels": list(_labels(config, split.train))})
         self.check_split(config, split, report, new=new)
+        tests = self.names_of(config.data, "test")
+        if new and tests and self.names_labels and self.without_labels(config, self.read_all(config, tests)):
+            warn(report, f"{NO_LABELS}, and are not evaluated on: {', '.join(tests)}")
         texts = (text for item in split.train for text in texts_of(item))
         config, vocabularies = prepared_vocabularies(
             config, directory, lambda: train_shared_tokenizer(texts, config, report, masks=True), new=new
@@ -308,9 +314,18 @@ class LabelledTask(EncoderTask):
             items = self.read_all(run.config, files)
         else:
             items = self.items_of(run.config, "valid")
+        if files and not given and self.without_labels(run.config, items):
+            if how.say is not None:
+                how.say(f"{NO_LABELS}: {', '.join(map(str, files))}; the validation texts are evaluated on")
+            items = self.items_of(run.config, "valid")
         if not items:
             raise ConfigError("nothing to evaluate on: the run names no test or validation set; give one")
         return self.score_items(run, items, how.progress)
+
+    def without_labels(self, config: RunConfig, items: list[Labelled]) -> bool:
+        """Whether the labels of these items are kept back, as of the test parts of GLUE."""
+        classes = "classes" in self.heads
+        return classes and withheld((label for item in items for label in labels_of(item)), config.model["labels"])
 
     def score_items(self, run: Run, items: list[Labelled], progress: Progress | None) -> JsonObject:
         """Scores of the run on these items."""

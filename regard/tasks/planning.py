@@ -22,8 +22,8 @@ from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
 from regard.tasks.config import RunConfig, make_config
-from regard.tasks.plans.columns import described
 from regard.tasks.plans.folders import Parts, listed, parts_in, tables_in
+from regard.tasks.plans.refused import described, refuse_foreign
 from regard.tasks.spec import TASKS, Report, field_names, warn
 
 CPU_MINUTES, GPU_MINUTES = 10.0, 5.0
@@ -159,12 +159,14 @@ class Recognised:
 class Choices:
     """What a task decided for its data: settings with reasons, facts about the data, and how often it may be read.
 
-    `most_epochs` is how often at the most: more would only overfit.
+    `most_epochs` is how often at the most: more would only overfit. `unused_parts` of the files are of no use to a run,
+    as those to test on that have no labels.
     """
 
     decisions: tuple[Decision, ...]
     facts: tuple[str, ...] = ()
     most_epochs: float | int = math.inf
+    unused_parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,12 +371,15 @@ def plan(
     if parts is not None:
         parts = parts.with_columns(found.data)
         files |= {part: parts.names(part) for part in ("valid", "test") if parts.names(part)}
+    held_back = [one for part in ("valid", "test") for one in files[part] if is_there(one)]
+    refuse_foreign(matching_all(held_back), as_text="task" in given)
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)
     statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
     chosen = _of_model(task.plan(statistics, machine, base), given.get("model", {}).get("name"))
     chosen = following(_of_machine(chosen, machine, given.get("train", {}).get("optimizer")), settings.by_name(given))
+    own = {key: value for key, value in own.items() if key not in chosen.unused_parts}
     mapping: JsonObject = {"task": name, "data": own, **({"train": {"start_from": str(start)}} if start else {})}
     for one in chosen.decisions:
         section_name, _, key = one.name.partition(".")
@@ -486,6 +491,7 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     if not files:
         raise ConfigError("no training data: give --data with your files or folders")
     paths = [file for path in matching_all(files) for file in ((path.is_dir() and tables_in(path)) or [path])]
+    refuse_foreign(paths, as_text=wanted is not None)
     if wanted is not None:
         found = TASKS.named(wanted).recognise(paths)
         return wanted, found or Recognised(certainty=1.0, why="as asked")
@@ -498,10 +504,7 @@ def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any
     if not known and named and (told := next((task for name, task in COLUMNS.items() if name in data), None)):
         return told, Recognised(certainty=1.0, why=f"columns as asked: {_columns(data)}")
     if not known:
-        raise DataError(
-            f"cannot tell what {paths[0]} is for: {described(paths[0])}; or name a task (--set task=...) or a preset, "
-            f"see `regard presets`"
-        )
+        raise DataError(f"cannot tell what {paths[0]} is for: {described(paths[0])}")
     name = max(known, key=lambda one: known[one].certainty)
     found = known[name]
     if {"text", "label"} <= {*named}:  # one text, and its label, where no other is named

@@ -294,13 +294,13 @@ def test_a_folder_of_tables_is_read_as_its_files(files, tmp_path, column, task):
 
 
 NOT_TOLD = {
-    "semicolons.csv": ([f"{text};{text}" for text in ENGLISH], "one column, whose cells all hold ';'; separate"),
-    "bars.tsv": ([f"{text} ||| {text}" for text in ENGLISH], r"one column, whose cells all hold ' \|\|\| '; separate"),
+    "semicolons.csv": ([f"{text};{text}" for text in ENGLISH], "separated by semicolons, not by commas: convert it"),
+    "bars.tsv": ([f"{text} ||| {text}" for text in ENGLISH], r"separated by ' \|\|\| ', not by tabs: put a tab"),
     "ragged.tsv": ([*ENGLISH[:20], *(f"{text}\t{text}" for text in ENGLISH)], "different numbers of columns"),
     "empty.tsv": ([], "empty.tsv is empty"),
     "header.csv": (["source,target"], r"it names columns \(source, target\) and has no rows"),
     "blank.txt": (["", " ", ""], "there is no text"),
-    "nested.jsonl": ([json.dumps({"translation": {"en": text}}) for text in ENGLISH], r"\(translation: objects\)"),
+    "nested.jsonl": ([json.dumps({"translation": {"en": [text]}}) for text in ENGLISH], r"\(translation: objects\)"),
     "scored.tsv": (
         [f"{text}\t{text}\t0.{number}" for number, text in enumerate(ENGLISH)],
         r"3 columns \(column 1: texts, column 2: texts, column 3: numbers\); name columns, as --set data.source=1",
@@ -1300,11 +1300,11 @@ def test_columns_called_by_two_languages_are_read_in_their_order(tmp_path, heade
 def test_columns_that_could_be_read_in_several_ways_have_to_be_named(tmp_path):
     three = [json.dumps({"en": one, "fr": two, "de": two}) for one, two in zip(ENGLISH, FRENCH, strict=True)]
     asked = [
-        json.dumps({"instruction": one, "input": "", "output": two}) for one, two in zip(ENGLISH, FRENCH, strict=True)
+        json.dumps({"instruction": one, "input": two, "output": two}) for one, two in zip(ENGLISH, FRENCH, strict=True)
     ]
     for name, rows in (("three.jsonl", three), ("asked.jsonl", asked)):
         (tmp_path / name).write_text("\n".join(rows), encoding="utf-8")
-        with pytest.raises(DataError, match=r"name columns, as --set data\.source="):
+        with pytest.raises(DataError, match=r"--set data\.source=\w+ --set data\.target="):
             regard.plan(tmp_path / name, machine=CPU)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from regard.data.inspection.findings import (
@@ -23,6 +23,9 @@ FEW_TEXTS = 200
 NO_LABEL = frozenset(("", "-", "?", "nan", "null", "n/a"))
 """What stands where a text has no label, as in NLI sets whose annotators did not agree."""
 
+WITHHELD = "-1"
+"""What stands for every label of a test part whose labels are kept back, as in GLUE."""
+
 _DATES = re.compile(r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2}(:\d{2})?")
 _DECIMALS = re.compile(r"[-+]?\d+[.,]\d+")
 
@@ -37,6 +40,8 @@ class LabelledStatistics:
     first_texts: int = 0
     """Of pairs, how many first texts there are, case and spaces aside; 0 where texts stand alone."""
     valid_rows: int = 0
+    test_withheld: bool = False
+    """Whether the texts to test on have no labels."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -47,6 +52,7 @@ class LabelledStatistics:
 def inspect_labelled(
     train: Iterable[tuple[tuple[str, ...], str]],
     valid: Iterable[tuple[tuple[str, ...], str]] | None = None,
+    test: Iterable[tuple[tuple[str, ...], str]] | None = None,
     *,
     classes: bool = True,
 ) -> LabelledStatistics:
@@ -110,6 +116,10 @@ def inspect_labelled(
                 f"set data.header=true",
             )
         )
+    withheld = False
+    if test is not None and classes:
+        withheld, more = _of_test(test, labels)
+        findings += more
     checked = 0
     if valid is not None:
         checked, more = _of_labelled_validation(valid, labels if classes else None, seen, text)
@@ -120,8 +130,49 @@ def inspect_labelled(
         labels=statistics.labels,
         first_texts=len(firsts),
         valid_rows=checked,
+        test_withheld=withheld,
         findings=tuple(findings),
     )
+
+
+def withheld(labels: Iterable[str], known: Container[str]) -> bool:
+    """Whether these are no labels, but what stands for those of a test part that are kept back."""
+    found = iter(labels)
+    return WITHHELD not in known and next(found, "") == WITHHELD and all(label == WITHHELD for label in found)
+
+
+def _swapped(count: int, rows: int, what: str) -> Finding:
+    return Finding(
+        f"swapped {what}",
+        f"{share(count, rows)} of {what} have a label of the training texts where their text is read: its columns look "
+        f"swapped; write them in the order of the training file, or give both files a header",
+    )
+
+
+def _of_test(test: Iterable[tuple[tuple[str, ...], str]], labels: Counter[str]) -> tuple[bool, list[Finding]]:
+    """Whether the texts to test on have no labels, and what may be wrong with them."""
+    rows = swapped = 0
+    found: Counter[str] = Counter()
+    for texts, label in test:
+        rows += 1
+        found[label] += 1
+        swapped += label not in labels and texts[0].strip() in labels
+    if withheld(found, labels):
+        line = (
+            f"every label of the {rows:,} rows to test on is {WITHHELD}, which stands for labels that are kept back: "
+            f"they are not evaluated on; give others with --test"
+        )
+        return True, [Finding("test without labels", line)]
+    if swapped > 0.5 * rows:
+        return False, [_swapped(swapped, rows, "test")]
+    strange = [label for label in found if label not in labels]
+    if not strange:
+        return False, []
+    line = (
+        f"{share(sum(found[label] for label in strange), rows)} of test have labels that no training text has, and "
+        f"count as wrong in regard evaluate: {', '.join(strange[:5])}"
+    )
+    return False, [Finding("labels of test alone", line)]
 
 
 def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
@@ -201,7 +252,7 @@ def _of_labelled_validation(
     text: SideStatistics,
 ) -> tuple[int, list[Finding]]:
     """How many rows there are, and what may be wrong with them; `labels` are those to train on, where classes."""
-    rows = known = 0
+    rows = known = swapped = 0
     found: list[Finding] = []
     strange: Counter[str] = Counter()
     kept = EvenSample[str](2000)
@@ -212,9 +263,12 @@ def _of_labelled_validation(
         known += hash(folded(joined)) in seen
         if labels is not None and label not in labels:
             strange[label] += 1
+            swapped += texts[0].strip() in labels
     if known:
         line = f"{share(known, rows)} of validation are training texts too: its scores are too good; remove them"
         found.append(Finding("validation texts in training", line))
+    if swapped > 0.5 * rows:
+        return rows, [*found, _swapped(swapped, rows, "validation")]
     if strange:
         line = (
             f"{share(strange.total(), rows)} of validation have labels that no training text has, and nothing can "

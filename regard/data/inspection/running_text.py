@@ -13,6 +13,12 @@ BARS = " ||| "
 TREEBANK_TABS = 9
 """In a line of CoNLL-U, which has ten columns."""
 
+FASTTEXT = "__label__"
+"""What the lines of labelled texts begin with that are for fastText."""
+
+_TABLE_ROW = re.compile(r"\s*\|.*\|\s*")
+_TIMES = re.compile(r"(\d+:)?\d+:\d+[,.]\d+ --> ")
+
 _RECORD = re.compile(
     r'\s*(?:\{\s*(?:"|$)|\[\s*(?:[\[{"]|$|-?\d[\d.eE+-]*\s*(?:,|\]\s*,?\s*$))|[}\]]\s*,?\s*$|"[^"]*"\s*(?::|,?\s*$))'
 )
@@ -58,6 +64,12 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
                     tally.note("treebank", sample.count, line)
                 if BARS in line:
                     tally.note("bars", sample.count, line)
+                if _TABLE_ROW.fullmatch(line):
+                    tally.note("markdown", sample.count, line)
+                if line.startswith(FASTTEXT):
+                    tally.note("fasttext", sample.count, line)
+                if _TIMES.match(line):
+                    tally.note("times", sample.count, line)
                 if _RECORD.match(line):
                     tally.note("records", sample.count, line)
     line = side_statistics([one[0] for _, one in sample.items])
@@ -87,6 +99,15 @@ def inspect_text(parts: Iterable[tuple[str, bool]], valid: Iterable[tuple[str, b
     if tally.count["bars"] > 0.9 * rows:
         said = f"nearly every line holds '{BARS}': are they pairs? put a tab in its place, and name the file .tsv"
         findings.append(Finding("a table as text", said))
+    if tally.count["markdown"] > 0.9 * rows:
+        said = "the text is a table in Markdown: write its cells with tabs between them, and name the file .tsv"
+        findings.append(Finding("a table as text", said))
+    if tally.count["fasttext"] > 0.9 * rows:
+        said = f"nearly every line begins with {FASTTEXT}: write the text, a tab and its label, and name the file .tsv"
+        findings.append(Finding("labels as text", said))
+    if tally.count["times"] > 0.2 * rows:
+        said = "the text is subtitles, with times between the lines, which the model will write too: remove them"
+        findings.append(Finding("subtitles as text", said))
     if characters < 100_000:
         findings.append(Finding("little text", f"{characters:,} characters are too few to learn to write from"))
     kept = EvenSample[str](2000)

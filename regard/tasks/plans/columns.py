@@ -2,15 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard.data.formats import KNOWN, SECOND, format_of, unnamed_index
 from regard.data.images.image_files import SUFFIXES as IMAGES
-from regard.data.inspection import NUMBER, Peek, peek
-from regard.data.readers import SUFFIXES
+from regard.data.inspection import NUMBER, Peek, peek, side_statistics
+from regard.data.record_keys import PATH, inner_names, inner_value
 
 LABELS = ("label", "labels", "class", "category", "sentiment")
 TEXTS = ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "title", "input")
@@ -30,6 +30,8 @@ class DataColumn:
     key: str | int
     name: str
     values: tuple[Any, ...]
+    parent: str = ""
+    """What the object is called that holds it, if one does."""
 
     @property
     def texts(self) -> list[str]:
@@ -37,7 +39,13 @@ class DataColumn:
 
     @property
     def textual(self) -> bool:
-        return len(self.texts) > 0.9 * len(self.values)
+        """Whether the cells are texts, those aside that a few rows have not."""
+        there = sum(value is not None for value in self.values)
+        return 2 * there > len(self.values) and len(self.texts) > 0.9 * there
+
+    @property
+    def blank(self) -> bool:
+        return all(value is None or (isinstance(value, str) and not value.strip()) for value in self.values)
 
     @property
     def lists(self) -> bool:
@@ -74,12 +82,12 @@ class DataColumn:
 
     @property
     def title(self) -> str:
-        return self.name or f"column {self.key}"
+        return str(self.key) if self.name else f"column {self.key}"
 
     @property
     def kind(self) -> str:
         """What the cells are, in a word."""
-        if not self.values:
+        if self.blank:
             return "nothing"
         if self.numeric:
             return "numbers"
@@ -98,7 +106,7 @@ class DataColumn:
         if len(plain) < 0.9 * len(self.values) or len(plain) < 4:
             return False
         distinct = {value.strip() for value in plain}
-        if distinct == {""}:
+        if 2 * sum(not value.strip() for value in plain) > len(plain):
             return False
         short = sum(len(value.split()) for value in plain) <= 3 * len(plain)
         few = len(distinct) <= min(MOST_LABELS, max(2, len(plain) / 8))
@@ -118,7 +126,11 @@ def tabular(path: Path) -> bool:
 def columns(path: Path) -> tuple[list[DataColumn], Peek]:
     """The columns of a file's first rows that tell what it is for: not those that number its rows, beside two others or
     by their name."""
-    found, seen = all_columns(path)
+    every, seen = all_columns(path)
+    # What is inside objects is mostly about a row, unless it is called a label, or there is nothing else.
+    outer = [column for column in every if not column.parent or column.name.casefold() in LABELS]
+    found = outer if any(column.textual and not column.parent and not column.numbering for column in outer) else every
+    found = [column for column in found if not column.blank] or found
     kept = [column for column in found if not column.numbering]
     named = all(column.name.casefold() in IDS or column.key == "" for column in found if column.numbering)
     return (kept if kept and (len(kept) > 1 or named) else found), seen
@@ -142,56 +154,20 @@ def all_columns(path: Path) -> tuple[list[DataColumn], Peek]:
         keys: list[str | int] = list(first) if named else list(range(1, width + 1))
         names = tuple(first) if named else ("",) * width
     else:
-        keys = list(names)
+        named = [(name, [row[place] for row in rows]) for place, name in enumerate(names)]
+        return [column for name, values in named for column in _inside(name, values)], found
     return [
         DataColumn(key, name, tuple(row[place] for row in rows))
         for place, (key, name) in enumerate(zip(keys, names, strict=True))
     ], found
 
 
-MARKS = {"tsv": (" ||| ", "|", ";"), "csv": ("\t", ";", "|")}
-"""What may separate the columns of a table where it is not what its name says."""
-
-
-def separated(seen: Peek) -> str:
-    """What seems to separate the columns of a table that has one by its name; empty where nothing does."""
-    rows = [row for row in seen.rows if len(row) == 1 and str(row[0]).strip()]
-    if seen.format not in MARKS or len(rows) < max(1, 0.9 * len(seen.rows)):
-        return ""
-    return next((mark for mark in MARKS[seen.format] if all(mark in row[0] for row in rows)), "")
-
-
-def described(path: Path) -> str:
-    """What was seen in a file or folder that no task takes for its own, and what may be done about it."""
-    if path.is_dir():
-        kinds = Counter(file.suffix.lower() or "no suffix" for file in path.rglob("*") if file.is_file())
-        listed = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4)) or "no files"
-        hint = (
-            "images to classify stand in a folder for each class"
-            if {*kinds} & {*IMAGES}
-            else f"of a folder files that end in {', '.join(SUFFIXES)} are read, or tables where all are tables: "
-            f"rename the files, or name those to read with --data"
-        )
-        return f"a folder with {listed}; {hint}"
-    found, seen = all_columns(path)
-    if not found:
-        return "it has no rows; give another file"
-    widths = Counter(len(row) for row in seen.rows if any(str(cell).strip() for cell in row))
-    if seen.format in ("tsv", "csv") and len(widths) > 1:
-        listed = ", ".join(f"{count:,} of {width}" for width, count in widths.most_common(3))
-        return f"its rows have different numbers of columns ({listed}); give all as many"
-    if mark := separated(seen):
-        wanted = "tabs" if seen.format == "tsv" else "commas"
-        return f"it has one column, whose cells all hold {mark!r}; separate columns by {wanted}"
-    if not found[0].values:
-        return f"it names columns ({', '.join(column.name for column in found)}) and has no rows; give another file"
-    shown = [f"{column.title}: {column.kind}" for column in found[:8]]
-    what = f"it has {len(found)} column{'s' * (len(found) != 1)} ({', '.join(shown)}{', ...' * (len(found) > 8)})"
-    if len(found) == 1:
-        return f"{what}; give texts, and what belongs to each, columns of their own"
-    texts = [column.key for column in found if column.kind == "texts"]
-    one, other = (texts[0], texts[-1]) if len(texts) > 1 else (found[0].key, found[1].key)
-    return f"{what}; name columns, as --set data.source={one} --set data.target={other}, or data.text and data.label"
+def _inside(name: str, values: Sequence[Any]) -> Iterator[DataColumn]:
+    """The column of records under a name; of objects one for each of their keys."""
+    for path in inner_names(name, values):
+        inner = path != name
+        cells = tuple(inner_value(value, name, path) for value in values)
+        yield DataColumn(path, path.removeprefix(f"{name}{PATH}") if inner else name, cells, name if inner else "")
 
 
 def _names_columns(first: Sequence[str], others: Sequence[tuple[Any, ...]]) -> bool:
@@ -243,6 +219,43 @@ def label_column(found: Sequence[DataColumn]) -> DataColumn | None:
     # Truth values are often marks of something else, beside labels that have names.
     like.sort(key=lambda column: not any(isinstance(value, bool) for value in column.values))
     return like[-1] if like and len(like) < len(found) else None
+
+
+DATES = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
+_FRACTION = re.compile(r"[-+]?\d*[.,]\d*[1-9]\d*(e[-+]?\d+)?", re.IGNORECASE)
+
+
+def free_numbers(column: DataColumn) -> bool:
+    """Whether the cells are numbers or dates of too many values to be labels: for a column that is called a label only
+    where they have fractions, since labels may be many and numbered."""
+    cells = [str(value).strip() for value in column.values if value not in (None, "")]
+    if column.label_like or len(cells) < FEWEST_ROWS or len(cells) < 0.9 * len(column.values):
+        return False
+    if not (column.numeric or all(map(DATES.fullmatch, cells))):
+        return False
+    if column.name.casefold() not in LABELS:
+        return True
+    fractions = sum(_FRACTION.fullmatch(cell) is not None for cell in cells)
+    return fractions > 0.2 * len(cells) and len({*cells}) > min(MOST_LABELS, 0.5 * len(cells))
+
+
+def told_in(texts: DataColumn, numbers: DataColumn) -> bool:
+    """Whether numbers may follow from texts by a rule, as sums and dates that are written otherwise do: they share
+    digits with their texts, or these have few words beside numbers."""
+    rows = [(text, str(number)) for text, number in zip(texts.values, numbers.values, strict=True) if text]
+    shared = sum(bool({*_DIGITS.findall(text)} & {*_DIGITS.findall(number)}) for text, number in rows)
+    words = side_statistics([_DIGITS.sub("0", text) for text, _ in rows])
+    return shared > 0.5 * len(rows) or words.distinct_words <= max(3, 0.05 * words.words)
+
+
+def regression(found: Sequence[DataColumn]) -> bool:
+    """Whether these columns are a text and numbers or dates that only a measurement could tell."""
+    numbers = [column for column in found if free_numbers(column)]
+    texts = [column for column in found if column.textual and column not in numbers]
+    return len(found) == 2 and len(texts) == len(numbers) == 1 and not told_in(texts[0], numbers[0])
+
+
+_DIGITS = re.compile(r"\d+")
 
 
 def second_text(column: DataColumn) -> bool:

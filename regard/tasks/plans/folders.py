@@ -165,7 +165,8 @@ def _stem(file: Path) -> str:
 
 def _missing(file: Path, keys: Mapping[str, str | int]) -> str:
     """What is wrong with a table that has not the columns that settings name, as its reader has it."""
-    format, known = format_of(file), [column.name for column in all_columns(file)[0]]
+    format, found = format_of(file), all_columns(file)[0]
+    known = [str(column.key) for column in found if column.name] + [column.parent for column in found]
     strict = {"data.label"} if format in ("tsv", "csv") and any(known) else {*keys} if format in RECORDS else set()
     if lacks := [
         f"'{key}'" for name, key in keys.items() if name in strict and isinstance(key, str) and key not in known
@@ -175,7 +176,7 @@ def _missing(file: Path, keys: Mapping[str, str | int]) -> str:
         try:  # a text may be called otherwise
             first_layout(file, format, Columns(tuple(keys.values()), tuple(keys)))
         except DataError:
-            return f"its columns are others: {', '.join(filter(None, known)) or len(known)}"
+            return f"its columns are others: {', '.join(filter(None, known)) or len(found)}"
     return ""
 
 

@@ -24,7 +24,16 @@ from regard.data.labelled_texts import (
 from regard.metrics.classification_metrics import marks_entities
 from regard.tasks.corpora import PARTS
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, second_text, tabular
+from regard.tasks.plans.columns import (
+    DataColumn,
+    all_columns,
+    columns,
+    label_column,
+    plain,
+    regression,
+    second_text,
+    tabular,
+)
 from regard.text.config import SPECIALS
 
 FEW_TUNED = 20_000
@@ -75,7 +84,7 @@ def recognise_classes(files: Sequence[Path]) -> Recognised | None:
         return None
     found, _ = columns(files[0])
     label = label_column(found)
-    if label is None or label.lists:
+    if label is None or label.lists or regression(found):
         return None
     beside = [column for column in found if column is not label and column.textual and not _small(column)]
     texts = [column for column in beside if not column.label_like and not column.codes] or beside
@@ -178,9 +187,12 @@ def recognise_answers(files: Sequence[Path]) -> Recognised | None:
     return Recognised(certainty=0.97, why="contexts with questions and answers", data=keys)
 
 
-def labelled_statistics(train: Iterable[Any], valid: Iterable[Any] | None, *, classes: bool) -> LabelledStatistics:
+def labelled_statistics(
+    train: Iterable[Any], valid: Iterable[Any] | None, test: Iterable[Any] | None, *, classes: bool
+) -> LabelledStatistics:
     """One look at items of any labelled task: of tags the words, of questions the contexts."""
-    return inspect_labelled(map(_flat, train), None if valid is None else map(_flat, valid), classes=classes)
+    checked, tested = (None if part is None else map(_flat, part) for part in (valid, test))
+    return inspect_labelled(map(_flat, train), checked, tested, classes=classes)
 
 
 def _flat(item: Any) -> tuple[tuple[str, ...], str]:
@@ -211,7 +223,8 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
     first = ", ".join(f"{name} {count:,}" for name, count in [*found.labels.items()][:6])
     classes = f": {first}" if head == "classes" else ""
     facts = (f"{found.rows:,} rows of {found.text.mean_words:.1f} words{classes}",)
-    return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=most)
+    unused = ("test",) if found.test_withheld else ()
+    return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=most, unused_parts=unused)
 
 
 def _held_out(decide: Decisions, found: LabelledStatistics) -> None:

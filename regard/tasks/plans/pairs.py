@@ -11,7 +11,7 @@ from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import columns, label_column, plain, tabular
+from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, regression, tabular
 from regard.tasks.plans.labelled import recognise_tags
 from regard.text.config import SPECIALS, Kind
 
@@ -207,6 +207,9 @@ WHY = {
     "train.batch_tokens": "small where the number of updates is the limit, large where the data is",
 }
 
+TRANSLATIONS = ("translation", "translations")
+"""What objects are called that hold a text in each of several languages."""
+
 NO_DROPOUT = "a model that cannot memorise the data in so few updates needs none"
 
 
@@ -228,8 +231,15 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
         return Recognised(certainty=0.9, why=f"two files of {first:,} lines each, read line by line as pairs")
     if not all(map(tabular, files)):
         return None
-    found, _ = columns(files[0])
     shards = "" if len(files) == 1 else f" in {len(files)} files"
+    if inside := _inside_objects(files[0]):
+        source, target = inside
+        why = (
+            f"objects '{source.parent}'{shards} with {source.name} and {target.name}, in this order; --set "
+            f"data.source={target.key} --set data.target={source.key} turns it round"
+        )
+        return Recognised(certainty=0.95, why=why, data={"source": source.key, "target": target.key})
+    found, _ = columns(files[0])
     texts = [column for column in found if column.textual]
     named = {column.name.casefold(): column for column in texts}
     languages = [name for name in named if name in LANGUAGES]
@@ -242,11 +252,24 @@ def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
         if source in named and target in named:
             keys = {"source": named[source].key, "target": named[target].key}
             return Recognised(certainty=0.95, why=f"columns {source} and {target}{shards}", data=keys)
-    if len(found) == 2 and len(texts) == 2 and label_column(found) is None:
+    if len(found) == 2 and len(texts) == 2 and label_column(found) is None and not regression(found):
         keys = {"source": texts[0].key, "target": texts[1].key}
-        return Recognised(
-            certainty=0.8, why=f"two columns of texts{shards}, the second written from the first", data=keys
-        )
+        empty = [column.title for column in all_columns(files[0])[0] if column.blank]
+        more = f"; not read, as it seems to be empty: {', '.join(empty)}" if empty else ""
+        why = f"two columns of texts{shards}, the second written from the first{more}"
+        return Recognised(certainty=0.8, why=why, data=keys)
+    return None
+
+
+def _inside_objects(path: Path) -> tuple[DataColumn, DataColumn] | None:
+    """The two languages, or source and target, that the objects of records hold, in the order of their keys; of more,
+    two have to be named."""
+    inside = [column for column in all_columns(path)[0] if column.parent and column.textual]
+    for parent in dict.fromkeys(column.parent for column in inside):
+        held = [column for column in inside if column.parent == parent]
+        names = {column.name.casefold() for column in held}
+        if len(held) == 2 and (parent in TRANSLATIONS or names <= LANGUAGES or names == {"source", "target"}):
+            return held[0], held[1]
     return None
 
 

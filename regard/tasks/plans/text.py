@@ -13,7 +13,7 @@ from regard.data.readers import SUFFIXES, Documents
 from regard.errors import DataError
 from regard.tasks.corpora import TextData
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
-from regard.tasks.plans.columns import columns, plain, separated, tabular
+from regard.tasks.plans.columns import all_columns, columns, plain, tabular
 from regard.text.config import SPECIALS
 
 SPELT = 3_000_000
@@ -105,9 +105,12 @@ def recognise_text(files: Sequence[Path]) -> Recognised | None:
     if all(map(tabular, files)):
         found, seen = columns(files[0])
         ragged = len({len(row) for row in seen.rows if any(row)}) > 1
-        if len(found) == 1 and found[0].textual and not ragged and not separated(seen):
+        if len(found) == 1 and found[0].textual and not ragged:
+            inside = [column for column in all_columns(files[0])[0] if column.parent]
+            left = [column.title for column in inside if column.key != found[0].key]
+            more = f"; not read: {', '.join(left)} (data.label would choose one as a label)" if left else ""
             return Recognised(
-                certainty=0.7, why="records of one text each, to be continued", data={"text": found[0].key}
+                certainty=0.7, why=f"records of one text each, to be continued{more}", data={"text": found[0].key}
             )
     return None
 
