@@ -292,6 +292,14 @@ def test_a_file_can_be_read_by_the_name_that_is_proposed(tmp_path, name):
     assert regard.plan(path.rename(said.partition(": name it ")[2]), machine=CPU)
 
 
+def test_a_pair_of_direct_speech_is_no_quoting_of_cells(tmp_path):
+    rows = [
+        f'"{one}!"\t"{two} !"' if place % 3 == 0 else f"{one}\t{two}"
+        for place, (one, two) in enumerate(zip(TEXTS, OTHERS, strict=True))
+    ]
+    assert regard.plan(write(tmp_path / "a.tsv", rows), machine=CPU).config.task == "translation"
+
+
 def test_commas_in_sentences_separate_no_columns(tmp_path):
     names = write(tmp_path / "names.tsv", (f"{text}, {label}" for text, label in zip(TEXTS, LABELS, strict=True)))
     assert regard.plan(names, machine=CPU).config.task == "language"

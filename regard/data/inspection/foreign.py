@@ -169,12 +169,12 @@ def _in_sentences(rows: Sequence[str], mark: str) -> bool:
 
 
 def _quoted(rows: Sequence[str]) -> bool:
-    """Whether the cells of a TSV stand in quotation marks: all of its first row, or those with line breaks inside."""
+    """Whether the cells of a TSV stand in quotation marks: nearly all of them, or those with line breaks inside."""
     if not any(row.startswith('"') or '\t"' in row for row in rows):
         return False
     plain, unquoted = [row.split("\t") for row in rows], [*_cells(rows, "\t")]
-    first = all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in plain[0])
-    if first and len(plain[0]) > 1:
+    marked = [all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in row) for row in plain]
+    if len(plain[0]) > 1 and len(plain) > 1 and sum(marked) > 0.9 * len(plain):
         return True
     return len({*map(len, plain)}) > 1 and len({*map(len, unquoted)}) == 1 and len(unquoted[0]) > 1
 
