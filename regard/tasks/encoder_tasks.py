@@ -83,6 +83,9 @@ class EncoderTask(Task):
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))
 
+    def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
+        return run.vocabularies.target.unknown_words(text)
+
     def probe_batch(self, run: Run, items: Sequence[Probe]) -> Texts:
         return framed_probe_batch(run, items)
 
