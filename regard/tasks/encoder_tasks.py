@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,6 +30,7 @@ from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
 from regard.look.watch import attentions
+from regard.models.protocols import HasClassifier
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
@@ -377,6 +379,10 @@ class Split:
     kept: int = 0
 
 
+UNEVEN = 0.1
+"""The share of an even share of the rows below which a class is so rare that a fresh head starts from the counts."""
+
+
 class LabelledRun(PreparedData):
     """Rows to train on and, where there are any, to validate on."""
 
@@ -406,6 +412,24 @@ class LabelledRun(PreparedData):
             read = f"only the beginning is read (data.max_len={config.data.max_len})"
             warn(report, f"validation: of {self.valid.cut:,} {read}")
         self.shown = even_sample(valid, config.train.validate_sentences)
+
+    def start(self, model: nn.Module) -> str:
+        """Start a fresh head of classes of which some are rare from how often each occurs.
+
+        Otherwise the first updates teach that rare classes are rare, by vectors that are alike for all texts, and these
+        then have to be told apart again: 20 classes of one text each among 2,000 texts cost more than 400 updates.
+        """
+        head = model.classifier if isinstance(model, HasClassifier) else None
+        if "classes" not in self.task.heads or head is None or bool(head.bias.any()):
+            return ""
+        counts = np.bincount(np.concatenate(self.train.labels), minlength=len(head.bias))
+        if counts.min() >= UNEVEN * counts.mean():
+            return ""
+        with torch.no_grad():
+            head.bias.copy_(torch.from_numpy(np.log(np.maximum(counts, 1) / counts.sum())))
+        rare = int((counts < UNEVEN * counts.mean()).sum())
+        are = "1 is" if rare == 1 else f"{rare:,} are"
+        return f"of {len(counts):,} classes {are} rare: the model starts from how often each occurs"
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)

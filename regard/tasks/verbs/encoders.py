@@ -464,7 +464,7 @@ class FindAnswer(OfTexts[AnswerRequest, list[Answered]]):
         ]
 
     def unknown(self, result: list[Answered]) -> Sequence[str]:
-        return super().unknown(result[0]) if result else ()
+        return (result[0].unknown or ()) if result else ()
 
     def show(self, result: list[Answered], display: object = None) -> str:
         return "\n".join(" ".join(one.answer.split()) for one in result)
