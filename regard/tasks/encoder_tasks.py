@@ -15,6 +15,7 @@ from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
+from regard.data.inspection.labelled import TOO_FEW
 from regard.data.labelled_texts import (
     Example,
     Keys,
@@ -379,10 +380,6 @@ class Split:
     kept: int = 0
 
 
-UNEVEN = 0.1
-"""The share of an even share of the rows below which a class is so rare that a fresh head starts from the counts."""
-
-
 class LabelledRun(PreparedData):
     """Rows to train on and, where there are any, to validate on."""
 
@@ -414,22 +411,22 @@ class LabelledRun(PreparedData):
         self.shown = even_sample(valid, config.train.validate_sentences)
 
     def start(self, model: nn.Module) -> str:
-        """Start a fresh head of classes of which some are rare from how often each occurs.
+        """Start a fresh head with classes of too few texts to be learnt as rare as they are.
 
-        Otherwise the first updates teach that rare classes are rare, by vectors that are alike for all texts, and these
-        then have to be told apart again: 20 classes of one text each among 2,000 texts cost more than 400 updates.
+        Otherwise the first updates teach that they are rare, by vectors that are alike for all texts, and these then
+        have to be told apart again: 20 classes of one text each among 2,000 texts cost more than 400 updates.
         """
         head = model.classifier if isinstance(model, HasClassifier) else None
         if "classes" not in self.task.heads or head is None or bool(head.bias.any()):
             return ""
         counts = np.bincount(np.concatenate(self.train.labels), minlength=len(head.bias))
-        if counts.min() >= UNEVEN * counts.mean():
+        if not (rare := counts < TOO_FEW).any() or rare.all():
             return ""
+        share = np.maximum(counts, 1) / counts[~rare].mean()
         with torch.no_grad():
-            head.bias.copy_(torch.from_numpy(np.log(np.maximum(counts, 1) / counts.sum())))
-        rare = int((counts < UNEVEN * counts.mean()).sum())
-        are = "1 is" if rare == 1 else f"{rare:,} are"
-        return f"of {len(counts):,} classes {are} rare: the model starts from how often each occurs"
+            head.bias.copy_(torch.from_numpy(np.where(rare, np.log(share), 0.0)))
+        are = "1 has" if rare.sum() == 1 else f"{rare.sum():,} have"
+        return f"of {len(counts):,} classes {are} fewer than {TOO_FEW} texts: to the model they are rare from the start"
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)

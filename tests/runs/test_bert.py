@@ -1,6 +1,7 @@
 """The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed, look."""
 
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -395,7 +396,7 @@ def test_each_token_has_a_vector_that_knows_the_others_and_a_word_lies_where_its
         word_in_contexts(run.encoder, "dog", BANKS)
 
 
-def test_a_fresh_head_starts_from_how_often_classes_occur_where_some_are_rare(files, tmp_path):
+def test_in_a_fresh_head_classes_of_too_few_texts_start_as_rare_as_they_are(files, tmp_path):
     rows = (files / "train.tsv").read_text(encoding="utf-8").splitlines()
     odd = [f"the odd day number {number}\todd-{number}" for number in range(3)]
     (tmp_path / "train.tsv").write_text("\n".join([*rows, *odd]) + "\n", encoding="utf-8")
@@ -417,9 +418,10 @@ def test_a_fresh_head_starts_from_how_often_classes_occur_where_some_are_rare(fi
 
     model = trained("odd", tmp_path / "train.tsv")
     counts = Counter(row.split("\t")[1] for row in [*rows, *odd])
-    wanted = torch.tensor([counts[label] / len([*rows, *odd]) for label in model.config.labels])
-    assert_close(model.classifier.bias.softmax(0), wanted, atol=1e-6, rtol=1e-6)
-    assert said.count("of 5 classes 3 are rare: the model starts from how often each occurs") == 1
+    often = (counts["bad"] + counts["good"]) / 2
+    wanted = [0.0 if label in ("bad", "good") else -math.log(often) for label in model.config.labels]
+    assert_close(model.classifier.bias, torch.tensor(wanted), atol=1e-5, rtol=1e-5)
+    assert said.count("of 5 classes 3 have fewer than 5 texts: to the model they are rare from the start") == 1
     said.clear()
     assert not trained("even", files / "train.tsv").classifier.bias.abs().gt(1e-6).any()
     # A head that was trained is taken as it is.
@@ -427,4 +429,4 @@ def test_a_fresh_head_starts_from_how_often_classes_occur_where_some_are_rare(fi
     said.clear()
     after = trained("again", tmp_path / "train.tsv", start=tmp_path / "moved").classifier.bias
     assert_close(before, after, atol=1e-6, rtol=1e-6)
-    assert not any("are rare: the model starts" in one for one in said)
+    assert not any("rare from the start" in one for one in said)
