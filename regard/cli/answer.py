@@ -1,6 +1,7 @@
 """`regard answer`: the verb over a question and a text, or over a file of questions."""
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -47,14 +48,18 @@ def _answer(
 
         assert input is not None
         asked = unanswered(input, keys_of(loaded.config))
+    unknown: dict[str, None] = {}
     for question_asked, context in asked:
         (found,) = ask(ANSWER, loaded, AnswerRequest(question=question_asked, text=context, **options))
+        unknown.update(dict.fromkeys(ANSWER.unknown(found)))
         if as_json:
             # In answers to a file of questions each says which it answers.
             named = {} if question is not None else {"question": question_asked}
             print("\n".join(json.dumps({**named, **one}, ensure_ascii=False) for one in ANSWER.records(found)))
         else:
             print(ANSWER.show(found) + ("\n" if question is None and options.get("top", 1) > 1 else ""))
+    if unknown:
+        print(loaded.task.unknown_note(loaded, list(unknown)), file=sys.stderr)
 
 
 def _asked(question: str | None, text: str | None, file: Path | None) -> Iterable[tuple[str, str]] | None:

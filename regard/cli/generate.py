@@ -85,6 +85,8 @@ def write(run: "Run", prompt: "Prompt", request: GenerateRequest, as_json: bool)
             print("\n---\n".join(shown.before + output.text for output in news))
         else:
             shown.end()
+        if unknown := GENERATE.unknown(news):
+            print(run.task.unknown_note(run, unknown), file=sys.stderr)
         return news
     raise AssertionError("a prompt has an answer")
 

@@ -159,6 +159,11 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
     Empty where there are not two such folders, where it holds parts, and where there are tables too, which `.txt` files
     with a tab in their first line are.
     """
+    return {one.name: [one / name for name in names] for one, names in _class_texts(folder).items()}
+
+
+def _class_texts(folder: Path) -> dict[Path, list[str]]:
+    """The folders of classes with the names of their files: a path for each of many files takes time."""
     if not folder.is_dir() or has_class_parts(folder):
         return {}
     inside = sorted(one for one in folder.iterdir() if one.is_dir() and one.name[0] != ".")
@@ -166,8 +171,8 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
     if any(name.lower().endswith(_TABLES) for several in names.values() for name in several):
         return {}
     texts = {one: [name for name in several if name.lower().endswith(_TEXTS)] for one, several in names.items()}
-    found = {one.name: [one / name for name in several] for one, several in texts.items() if several}
-    if len(found) < 2 or all("\t" in _first_line(files[0]) for files in found.values()):
+    found = {one: several for one, several in texts.items() if several}
+    if len(found) < 2 or all("\t" in _first_line(one / several[0]) for one, several in found.items()):
         return {}
     return found
 
@@ -180,14 +185,14 @@ def _files_in(folder: Path) -> list[str]:
 
 def has_class_parts(folder: Path) -> bool:
     """Whether a folder holds one to train on, called `train`, which has folders of classes."""
-    return any(class_folders(folder / name) for name in TEXT_PARTS["train"])
+    return any(_class_texts(folder / name) for name in TEXT_PARTS["train"])
 
 
 def class_part(folder: Path, part: Part) -> Path | None:
     """Of a folder of parts, each with folders of classes, that of this part; None where it has none."""
     if not has_class_parts(folder):
         return None
-    return next((folder / name for name in TEXT_PARTS[part] if class_folders(folder / name)), None)
+    return next((folder / name for name in TEXT_PARTS[part] if _class_texts(folder / name)), None)
 
 
 def examples_in(folders: Mapping[str, Sequence[Path]]) -> Iterator[Example]:

@@ -122,6 +122,13 @@ class TextEncoder(Protocol):
 
 
 @runtime_checkable
+class HasClassifier(Protocol):
+    """A model of which the scores of classes come from a layer of its own; None where it has another head."""
+
+    classifier: nn.Linear | None
+
+
+@runtime_checkable
 class Refits(Protocol):
     """A model that takes weights of another size, such as positions of a larger image."""
 

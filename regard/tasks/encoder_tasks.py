@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,7 +15,7 @@ from regard.config import JsonObject, Setting
 from regard.data import Documents
 from regard.data.file_names import files_of, passed_over
 from regard.data.formats import Columns, format_of, notes_on
-from regard.data.inspection.labelled import withheld
+from regard.data.inspection.labelled import TOO_FEW, withheld
 from regard.data.labelled_texts import (
     Example,
     Keys,
@@ -30,6 +31,7 @@ from regard.data.shards import TABLES
 from regard.errors import ConfigError, DataError, nearest
 from regard.look.document import Document
 from regard.look.watch import attentions
+from regard.models.protocols import HasClassifier
 from regard.nn.batch import LabelledTexts, Texts, Tokens
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.tasks.config import RunConfig
@@ -83,6 +85,9 @@ class EncoderTask(Task):
 
     def looks(self, run: Run) -> bool:
         return bool(attentions(run.model))
+
+    def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
+        return run.vocabularies.target.unknown_words(text)
 
     def probe_batch(self, run: Run, items: Sequence[Probe]) -> Texts:
         return framed_probe_batch(run, items)
@@ -418,6 +423,24 @@ class LabelledRun(PreparedData):
             read = f"only the beginning is read (data.max_len={config.data.max_len})"
             warn(report, f"validation: of {self.valid.cut:,} {read}")
         self.shown = even_sample(valid, config.train.validate_sentences)
+
+    def start(self, model: nn.Module) -> str:
+        """Start a fresh head with classes of too few texts to be learnt as rare as they are.
+
+        Otherwise the first updates teach that they are rare, by vectors that are alike for all texts, and these then
+        have to be told apart again: 20 classes of one text each among 2,000 texts cost more than 400 updates.
+        """
+        head = model.classifier if isinstance(model, HasClassifier) else None
+        if "classes" not in self.task.heads or head is None or bool(head.bias.any()):
+            return ""
+        counts = np.bincount(np.concatenate(self.train.labels), minlength=len(head.bias))
+        if not (rare := counts < TOO_FEW).any() or rare.all():
+            return ""
+        share = np.maximum(counts, 1) / counts[~rare].mean()
+        with torch.no_grad():
+            head.bias.copy_(torch.from_numpy(np.where(rare, np.log(share), 0.0)))
+        are = "1 has" if rare.sum() == 1 else f"{rare.sum():,} have"
+        return f"of {len(counts):,} classes {are} fewer than {TOO_FEW} texts: to the model they are rare from the start"
 
     def layout(self, budget: int, *, pack: bool = False) -> LabelledLayout:
         return LabelledLayout(self.train, budget)

@@ -363,6 +363,10 @@ class LanguageTask(Task):
         "score": score,
     }
     one_shape = True
+
+    def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
+        return run.vocabularies.target.unknown_words(text)
+
     keeps_decoding = True
     unit = "tokens"
 

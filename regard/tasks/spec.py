@@ -343,7 +343,7 @@ class Task:
         return len(item)
 
     def unknown_words(self, run: "Run", text: str) -> tuple[str, ...]:
-        """The words of an input that the run does not know and so reads as one and the same."""
+        """The words of an input, or its characters, that the run does not know and so reads as one and the same."""
         return ()
 
     def unknown_note(self, run: "Run", words: Sequence[str]) -> str:
@@ -351,7 +351,8 @@ class Task:
         shown = ", ".join(words[:UNKNOWN_SHOWN]) + (
             f" and {len(words) - UNKNOWN_SHOWN} more" if len(words) > UNKNOWN_SHOWN else ""
         )
-        return f"unknown to this run, and all read as one word: {shown}"
+        unit = "character" if run.config.tokenizer.kinds[0] == "character" else "word"
+        return f"unknown to this run, and all read as one {unit}: {shown}"
 
     def reads_english(self, run: "Run") -> bool:
         """Whether a run writes a translation of English, whose pronouns can then be asked about."""

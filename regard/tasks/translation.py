@@ -355,17 +355,9 @@ class TranslationTask(Task):
         return bool(attentions(run.model)) and not isinstance(run.model, Ensemble)
 
     def unknown_words(self, run: Run, text: str) -> tuple[str, ...]:
-        tokenizer = run.vocabularies.source
         if run.config.model.get("copy"):  # a model that copies can write what it does not know
             return ()
-        ids = tokenizer.encode(text)
-        if tokenizer.unk not in ids:
-            return ()
-        spans = tokenizer.offsets(text)
-        found = [
-            text[start:end].strip() for index, (start, end) in zip(ids, spans, strict=True) if index == tokenizer.unk
-        ]
-        return tuple(dict.fromkeys(word for word in found if word))
+        return run.vocabularies.source.unknown_words(text)
 
     def unknown_note(self, run: Run, words: Sequence[str]) -> str:
         said = super().unknown_note(run, words)

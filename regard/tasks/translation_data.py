@@ -201,8 +201,8 @@ class TranslationRun(PreparedData):
         greedy = replace(config.decode.greedy(), shortlist=False)
         found = [best[0] for best in translator.translate(sources, greedy, overlong=self.overlong)]
         cut = sum(not one.finished for one in found)
-        if note := translator.cut_note(cut, len(found), config.decode):
-            self.report.say(f"validation: {note}")
+        if cut:  # what to do about it is for the guard rails to say, late in training
+            self.report.say(f"validation: {cut:,} of {len(found):,} outputs were cut at their greatest length")
         for (source, target), one in even_sample([*zip(self.shown, found, strict=True)], config.train.show_outputs):
             said, written, right = map(shortened, (source, one.text, target))
             self.report.say(f"  {said}\n    written    {written}\n    reference  {right}")

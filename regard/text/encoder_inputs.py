@@ -97,6 +97,13 @@ class InputBuilder:
         encode = self.tokenizer.encode
         return self.ids(encode(first), None if second is None else encode(second), overlong)
 
+    def too_long(self, texts: str | Sequence[str]) -> bool:
+        """Whether a text, or two together, lose tokens."""
+        several = (texts,) if isinstance(texts, str) else texts
+        return sum(len(self.tokenizer.encode(one)) for one in several) > self.template.room(
+            self.length, len(several) > 1
+        )
+
     def ids(
         self, first: Sequence[int], second: Sequence[int] | None = None, overlong: Overlong = "truncate"
     ) -> EncoderInput | None:

@@ -147,6 +147,18 @@ class Tokenizer:
             end = stop
         return spans
 
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """What of a text is unknown and so read as one and the same, each once: words, or characters.
+
+        Not the name of the unknown word itself, which a text may hold.
+        """
+        ids = self.encode(text)
+        if self.unk not in ids:
+            return ()
+        spans, own = self.offsets(text), self._token(self.unk)
+        found = [text[start:end].strip() for index, (start, end) in zip(ids, spans, strict=True) if index == self.unk]
+        return tuple(dict.fromkeys(word for word in found if word and word != own))
+
     def words(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
         """The ids of each text's pieces, and the number of the word that each piece is part of."""
         return [

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,8 +24,18 @@ from regard.text.word_vectors import WordVectors, read_vectors, write_vectors
 from regard.training.skipgram import SkipGramConfig, train_skip_gram
 
 
-def initialize_model(config: RunConfig, directory: Path, report: Report) -> nn.Module:
-    """The model with fresh weights, or with what another run or a file of word vectors gives it to start from."""
+@runtime_checkable
+class StartsModel(Protocol):
+    """Prepared data that a model with fresh weights can start from."""
+
+    def start(self, model: nn.Module) -> str:
+        """Give the model what the data tells; returns what to say of it."""
+        ...
+
+
+def initialize_model(config: RunConfig, directory: Path, report: Report, prepared: object = None) -> nn.Module:
+    """The model with fresh weights, or with what another run, a file of word vectors or its data gives it to start
+    from."""
     model, options = build_model(config), config.train
     if not checkpoints(directory / CHECKPOINTS):
         if options.start_from:
@@ -35,6 +46,8 @@ def initialize_model(config: RunConfig, directory: Path, report: Report) -> nn.M
             vocabularies = load_vocabularies(directory, config.tokenizer)
             for started in initialize_from_vectors(model, vocabularies, options.vectors):
                 report.say(started.describe())
+        if isinstance(prepared, StartsModel) and (said := prepared.start(model)):
+            report.say(said)
     if options.freeze_vectors:
         freeze_embeddings(model)
     return model

@@ -95,7 +95,7 @@ class TrainingRun:
             torch.set_num_threads(options.threads)
         self.device = choose_device(options.device)
         self.precision = choose_precision(options.precision, self.device)
-        self.model = initialize_model(config, directory, report)
+        self.model = initialize_model(config, directory, report, prepared)
         self.sharded: ShardedObjective | None = None
         if options.shard and processes is not ONE:
             if drop := getattr(config.model_config(), "layer_drop", 0):

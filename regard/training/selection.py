@@ -25,6 +25,9 @@ def reached(name: str, values: Mapping[str, Any]) -> float:
     return values[name] if lower_is_better(name) else -values[name]
 
 
+NO_BLEU = 2.0
+"""BLEU below which nothing is translated yet: it differs by which frequent words are repeated."""
+
 OF_ALL = frozenset({"unknown", "word_accuracy"})
 """What a task's scores say of all validation rows."""
 
@@ -46,11 +49,14 @@ def is_better(name: str, values: Mapping[str, Any], best: float | None) -> bool:
 
     Of equal scores the later weights are taken, which had the lower rate, and so of shares of exact matches that
     differ by less than the standard error: they are of some of the validation texts. The loss does not decide there:
-    it rises while exact matches become more, as a model that is surer pays more for what it gets wrong.
+    it rises while exact matches become more, as a model that is surer pays more for what it gets wrong. While BLEU is
+    below `NO_BLEU` the later weights are taken too.
     """
     found = reached(name, values)
     if best is None or name == "loss":
         return best is None or found < best
+    if name == "bleu" and -best < NO_BLEU:
+        return True
     return found <= best + _standard_error(name, values)
 
 

@@ -28,6 +28,20 @@ def test_a_text_follows_its_prompt(cli, words):
     assert as_json["prompt"] == "sun "
 
 
+def test_characters_that_a_run_does_not_know_are_named(cli, words, tmp_path):
+    known, asked = cli("generate", words / "run", "sun ", "--max-tokens", 3), ("--max-tokens", 3, "--seed", 3)
+    assert known.err == ""
+    found = cli("generate", words / "run", "S\u2603n", *asked)
+    assert found.err.endswith("unknown to this run, and all read as one character: S, \u2603\n")
+    assert json.loads(cli("generate", words / "run", "S\u2603n", *asked, "--json").out)["unknown"] == ["S", "\u2603"]
+    assert "unknown" not in json.loads(cli("generate", words / "run", "sun", *asked, "--json").out)
+    beam = json.loads(cli("generate", words / "run", "S\u2603n", "--max-tokens", 3, "--beam", 2, "--json").out)
+    assert beam["unknown"] == ["S", "\u2603"]
+    (tmp_path / "prompts.txt").write_text("sun\nS\u2603n\n", encoding="utf-8")
+    files = ("--input", tmp_path / "prompts.txt", "--output", tmp_path / "texts.txt")
+    assert "read as one character: S, \u2603" in cli("generate", words / "run", *files, *asked).err
+
+
 def test_samples_come_one_after_another(cli, words):
     several = ["generate", words / "run", "sun ", "--samples", 3, "--stop", "s", "--temperature", 1.0]
     texts = [json.loads(line)["text"] for line in cli(*several, "--json").out.splitlines()]

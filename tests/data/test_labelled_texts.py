@@ -1,11 +1,23 @@
 """Labelled texts from files: what each format holds, and what is wrong said with its place."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from regard.data.labelled_texts import Example, Keys, LabelledRows, Question, Tagged, examples, questions, tagged
+from regard.data.labelled_texts import (
+    Example,
+    Keys,
+    LabelledRows,
+    Question,
+    Tagged,
+    class_folders,
+    class_part,
+    examples,
+    questions,
+    tagged,
+)
 from regard.errors import DataError
 from regard.nn.losses.cross_entropy import IGNORE
 from regard.text.encoder_inputs import EncoderInput
@@ -97,3 +109,19 @@ def test_bytes_in_a_column_of_text_are_said_not_to_be_text(tmp_path):
     path = write(tmp_path / "a.parquet", [{"text": b"one", "label": 1.5}])
     with pytest.raises(DataError, match=r"row 1: 'text' is .*one.*, not text"):
         list(examples(path, Keys()))
+
+
+def test_to_find_the_parts_of_a_folder_makes_no_path_for_each_of_its_texts(tmp_path, monkeypatch):
+    for part in ("train", "test"):
+        for label in ("neg", "pos"):
+            inside = tmp_path / part / label
+            inside.mkdir(parents=True)
+            for number in range(50):
+                (inside / f"{number}.txt").write_text("some words", encoding="utf-8")
+    made, joined = [], Path.__truediv__
+    monkeypatch.setattr(Path, "__truediv__", lambda one, name: made.append(name) or joined(one, name))
+    assert class_part(tmp_path, "train") == tmp_path / "train"
+    assert class_part(tmp_path, "valid") is None
+    assert not [name for name in made if str(name).endswith("49.txt")]
+    assert [len(files) for files in class_folders(tmp_path / "test").values()] == [50, 50]
+    assert len([name for name in made if str(name).endswith("49.txt")]) == 2

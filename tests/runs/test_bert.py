@@ -1,13 +1,15 @@
 """The life of an encoder: pre-train on plain text, tune, and use: fill, classify, tag, answer, embed, look."""
 
 import json
+import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from encoder_toys import config, same_bytes, write_texts
+from encoder_toys import SHAPE, SMALL, config, same_bytes, write_texts
 from listeners import StopAt
 from torch.testing import assert_close
 
@@ -392,3 +394,39 @@ def test_each_token_has_a_vector_that_knows_the_others_and_a_word_lies_where_its
         assert main([*command, *more]) != 0
     with pytest.raises(DataError, match="none of the 3 texts has the word 'dog'"):
         word_in_contexts(run.encoder, "dog", BANKS)
+
+
+def test_in_a_fresh_head_classes_of_too_few_texts_start_as_rare_as_they_are(files, tmp_path):
+    rows = (files / "train.tsv").read_text(encoding="utf-8").splitlines()
+    odd = [f"the odd day number {number}\todd-{number}" for number in range(3)]
+    (tmp_path / "train.tsv").write_text("\n".join([*rows, *odd]) + "\n", encoding="utf-8")
+    still, said = ("train.steps=1", "train.learning_rate=1e-12"), []
+
+    class Heard(Silence):
+        def say(self, text):
+            said.append(text)
+
+    def trained(name, data, *settings, start=None):
+        made = make_config(
+            None,
+            "bert-classify",
+            [*SMALL, *([] if start else SHAPE), "data.max_len=32", *still, *settings],
+            {"data": {"train": [str(data)], "valid": [str(files / "valid.tsv")]}}
+            | ({"train": {"start_from": str(start)}} if start else {}),
+        )
+        return regard.train(made, tmp_path / name, Heard()).model
+
+    model = trained("odd", tmp_path / "train.tsv")
+    counts = Counter(row.split("\t")[1] for row in [*rows, *odd])
+    often = (counts["bad"] + counts["good"]) / 2
+    wanted = [0.0 if label in ("bad", "good") else -math.log(often) for label in model.config.labels]
+    assert_close(model.classifier.bias, torch.tensor(wanted), atol=1e-5, rtol=1e-5)
+    assert said.count("of 5 classes 3 have fewer than 5 texts: to the model they are rare from the start") == 1
+    said.clear()
+    assert not trained("even", files / "train.tsv").classifier.bias.abs().gt(1e-6).any()
+    # A head that was trained is taken as it is.
+    before = trained("moved", tmp_path / "train.tsv", "train.steps=3", "train.learning_rate=0.5").classifier.bias
+    said.clear()
+    after = trained("again", tmp_path / "train.tsv", start=tmp_path / "moved").classifier.bias
+    assert_close(before, after, atol=1e-6, rtol=1e-6)
+    assert not any("rare from the start" in one for one in said)

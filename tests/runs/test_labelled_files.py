@@ -80,6 +80,31 @@ def test_tag_and_answer_read_what_evaluate_reads(files, runs, cli):
     assert "give a question" in refused.err
 
 
+def test_what_the_run_does_not_know_and_what_it_does_not_read_of_a_text_are_said(runs, cli):
+    known, run = cli("classify", runs["bert-classify"], "a good day"), runs["bert-classify"]
+    assert known.err == ""
+    found = cli("classify", run, "a good \u2603 day \u2603", "a \u2603 day \u2604")
+    assert found.err == "unknown to this run, and all read as one word: \u2603, \u2604\n"
+    first, second = (
+        json.loads(line)
+        for line in cli("classify", run, "a good day", "a \u2603 " + "day " * 200, "--json").out.splitlines()
+    )
+    assert not {"unknown", "truncated"} & {*first}
+    assert (second["unknown"], second["truncated"]) == (["\u2603"], True)
+    long = cli("classify", run, "a good day", "day " * 200)
+    assert long.err == "1 of 2 inputs is longer than the model reads; its beginning was read\n"
+    tagged = cli("tag", runs["bert-tag"], "sun \u2603")
+    assert tagged.err == "unknown to this run, and all read as one word: \u2603\n"
+    answered = cli("answer", runs["bert-answer"], "who \u2603 ?", "the sun \u2604 shines")
+    assert answered.err == "unknown to this run, and all read as one word: \u2603, \u2604\n"
+
+
+def test_an_empty_text_to_classify_is_refused_as_such(runs, cli):
+    refused = cli("classify", runs["bert-classify"], "a good day", " ")
+    assert refused.code == 1
+    assert "an input is empty" in refused.err
+
+
 def test_unknown_labels_are_counted_and_named(runs, cli, tmp_path):
     (tmp_path / "a.tsv").write_text("a good day\tgood\na day\tfine\na bad day\tbad\na day\tfine\na day\todd\n")
     shown = cli("evaluate", runs["bert-classify"], "--data", tmp_path / "a.tsv")

@@ -10,6 +10,7 @@ from regard.errors import DataError
 from regard.trainer.training_run import Stopped
 from regard.training.config import TrainConfig
 from regard.training.guard_rails import GuardRails
+from regard.training.selection import is_better
 
 
 def said(records, **options):
@@ -271,3 +272,16 @@ def test_of_long_texts_a_validation_shows_the_beginning():
 
     assert shortened("a b c") == "a b c"
     assert (len(shortened("a " * SHOWN)), shortened("a " * SHOWN)[-3:]) == (SHOWN, "...")
+
+
+def test_of_weights_that_translate_nothing_yet_the_later_are_chosen():
+    def chosen(*figures):
+        best, step = None, 0
+        for number, bleu in enumerate(figures):
+            step = number if is_better("bleu", {"bleu": bleu, "loss": 1.0}, best) else step
+            best = -bleu if best is None else min(best, -bleu)
+        return step
+
+    assert chosen(0.2, 1.09, 0.87, 0.95) == 3, "which frequent words are repeated is chance"
+    assert chosen(0.2, 1.1, 30.0, 29.0) == 2
+    assert chosen(1.1, 30.0, 1.0) == 1

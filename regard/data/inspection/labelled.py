@@ -20,6 +20,9 @@ from regard.errors import DataError
 
 FEW_TEXTS = 200
 
+TOO_FEW = 5
+"""Texts of a label below which it is not learnt."""
+
 NO_LABEL = frozenset(("", "-", "?", "nan", "null", "n/a"))
 """What stands where a text has no label, as in NLI sets whose annotators did not agree."""
 
@@ -219,11 +222,12 @@ def _of_labels(labels: Counter[str], rows: int) -> Iterator[Finding]:
             f"labels are numbers such as {decimals[0]}, each learnt as a class of its own: that some are closer to one "
             f"another is not learnt; fewer classes, such as low and high, are learnt from fewer texts",
         )
-    rare = [label for label, count in labels.items() if count < 5]
+    rare = [label for label, count in labels.items() if count < TOO_FEW]
     if rare and len(labels) <= 0.5 * rows:
         yield Finding(
             "rare labels",
-            f"{len(rare)} of {len(labels)} labels have fewer than 5 texts, too few to learn: {', '.join(rare[:5])}",
+            f"{len(rare)} of {len(labels)} labels have fewer than {TOO_FEW} texts, too few to learn: "
+            f"{', '.join(rare[:5])}",
         )
     most, count = labels.most_common(1)[0]
     if count > 0.9 * rows:

@@ -18,6 +18,7 @@ from regard.tasks.verbs.spec import (
     check_count,
     option,
     read_each,
+    said_if_given,
     unsaid,
 )
 
@@ -45,6 +46,16 @@ class OfTexts(Verb[Request, Result]):
     def read(self, line: str) -> str:
         return line
 
+    def unknown(self, result: Result) -> Sequence[str]:
+        return getattr(result, "unknown", None) or ()
+
+    def unknown_words(self, run: "Run", texts: str | Sequence[str]) -> tuple[str, ...] | None:
+        """The words of a text, or of several, that the run does not know, each once."""
+        if not run.task.has_tokenizer:
+            return None
+        several = (texts,) if isinstance(texts, str) else texts
+        return tuple(dict.fromkeys(word for text in several for word in run.task.unknown_words(run, text))) or None
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -71,6 +82,9 @@ class Classified:
     input: str
     classes: tuple[Choice, ...]
     named: bool = unsaid(False)
+    unknown: tuple[str, ...] | None = said_if_given()
+    truncated: bool | None = said_if_given()
+    """True where the text is longer than the model reads, so that only its beginning was read."""
 
 
 class Classify(OfTexts[ClassifyRequest, Classified]):
@@ -97,9 +111,18 @@ class Classify(OfTexts[ClassifyRequest, Classified]):
         classifier, top = run.classifier(), asked[0].request.top
         items = [one.item for one in asked]
         return [
-            Classified(input=classifier.shown(item), classes=tuple(choices[:top]), named=classifier.named)
+            Classified(
+                input=classifier.shown(item),
+                classes=tuple(choices[:top]),
+                named=classifier.named,
+                unknown=self.unknown_words(run, item),
+                truncated=(run.task.has_tokenizer and run.encoder.framer.too_long(item)) or None,
+            )
             for item, choices in zip(items, classifier.classify(items), strict=True)
         ]
+
+    def shortened(self, result: Classified) -> bool:
+        return bool(result.truncated)
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         classifier = run.classifier()
@@ -157,6 +180,7 @@ class TaggedText:
 
     text: str
     words: tuple[Tag, ...]
+    unknown: tuple[str, ...] | None = said_if_given()
 
 
 class TagWords(OfTexts[TagRequest, TaggedText]):
@@ -164,9 +188,10 @@ class TagWords(OfTexts[TagRequest, TaggedText]):
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[TaggedText]:
         items = [one.item for one in asked]
+        texts = [item if isinstance(item, str) else " ".join(item) for item in items]
         return [
-            TaggedText(text=item if isinstance(item, str) else " ".join(item), words=tuple(tags))
-            for item, tags in zip(items, run.tag(items), strict=True)
+            TaggedText(text=text, words=tuple(tags), unknown=self.unknown_words(run, text))
+            for text, tags in zip(texts, run.tag(items), strict=True)
         ]
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
@@ -397,6 +422,7 @@ class Answered:
     start: int
     end: int
     score: float
+    unknown: tuple[str, ...] | None = said_if_given()
 
 
 class FindAnswer(OfTexts[AnswerRequest, list[Answered]]):
@@ -421,13 +447,24 @@ class FindAnswer(OfTexts[AnswerRequest, list[Answered]]):
         from regard.tasks.answering import answer_all
 
         found = answer_all(run.encoder, [one.item for one in asked], top=asked[0].request.top)
+        unknown = [self.unknown_words(run, one.item) for one in asked]
         return [
             [
-                Answered(question=one.item[0], answer=best.text, start=best.start, end=best.end, score=best.score)
+                Answered(
+                    question=one.item[0],
+                    answer=best.text,
+                    start=best.start,
+                    end=best.end,
+                    score=best.score,
+                    unknown=words,
+                )
                 for best in several
             ]
-            for one, several in zip(asked, found, strict=True)
+            for one, several, words in zip(asked, found, unknown, strict=True)
         ]
+
+    def unknown(self, result: list[Answered]) -> Sequence[str]:
+        return (result[0].unknown or ()) if result else ()
 
     def show(self, result: list[Answered], display: object = None) -> str:
         return "\n".join(" ".join(one.answer.split()) for one in result)

@@ -30,6 +30,7 @@ from regard.tasks.verbs.spec import (
     given,
     lines_of,
     option,
+    said_if_given,
     unsaid,
 )
 
@@ -98,6 +99,7 @@ class Written:
     text: str
     ended: Ended
     tokens: int = unsaid(0)
+    unknown: tuple[str, ...] | None = said_if_given()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Generate(Verb[GenerateRequest, list[Written]]):
     def answer(self, run: "Run", pull: Pull, *, gone: Callable[[Asked], bool]) -> Iterator[Told]:
         asked = list(pull())
         if asked and not isinstance(asked[0].item, BeamSearch):
-            yield from self._sampled(asked, pull, gone)
+            yield from self._sampled(run, asked, pull, gone)
         while asked and isinstance(asked[0].item, BeamSearch):
             yield list(zip(asked, self.together(run, asked, gone), strict=True))
             asked = list(pull())
@@ -172,9 +174,9 @@ class Generate(Verb[GenerateRequest, list[Written]]):
             repetition_penalty=asked[0].item.penalty,
             gone=lambda place: gone(asked[place]),
         )
-        return [_results(one.item.prompt, outputs) for one, outputs in zip(asked, found, strict=True)]
+        return [_results(run, one.item.prompt, outputs) for one, outputs in zip(asked, found, strict=True)]
 
-    def _sampled(self, first: list[Asked], pull: Pull, gone: Callable[[Asked], bool]) -> Iterator[Told]:
+    def _sampled(self, run: "Run", first: list[Asked], pull: Pull, gone: Callable[[Asked], bool]) -> Iterator[Told]:
         from regard.tasks.batched_generation import Writing
 
         writing, under_way = Writing(), list[Asked]()
@@ -189,7 +191,7 @@ class Generate(Verb[GenerateRequest, list[Written]]):
                 if gone(one):
                     one.item.cancel()
             writing.step()
-            yield [news for one in under_way for news in _news(one)]
+            yield [news for one in under_way for news in _news(run, one)]
             under_way = [one for one in under_way if not one.item.done]
 
     def check_stream(self, request: GenerateRequest) -> None:
@@ -201,6 +203,9 @@ class Generate(Verb[GenerateRequest, list[Written]]):
 
     def written(self, result: list[Written]) -> int:
         return sum(one.tokens for one in result)
+
+    def unknown(self, result: list[Written]) -> Sequence[str]:
+        return result[0].unknown or () if result else ()
 
     def show(self, result: list[Written], display: object = None) -> str:
         return "\n---\n".join(one.text for one in result)
@@ -222,19 +227,23 @@ def prompt_of(request: GenerateRequest) -> "Prompt":
     return talk.say("user", request.prompt)
 
 
-def _news(asked: Asked) -> Iterator[tuple[Asked, Any]]:
+def _news(run: "Run", asked: Asked) -> Iterator[tuple[Asked, Any]]:
     generation = asked.item
     for sample, text in generation.fresh():
         yield asked, Piece(sample, text)
     if generation.failure is not None:
         yield asked, generation.failure
     elif generation.done:
-        yield asked, _results(generation.prompt, generation.outputs)
+        yield asked, _results(run, generation.prompt, generation.outputs)
 
 
-def _results(prompt: "Prompt", outputs: Sequence[Generated]) -> list[Written]:
+def _results(run: "Run", prompt: "Prompt", outputs: Sequence[Generated]) -> list[Written]:
     asked = prompt if isinstance(prompt, str) else prompt.messages[-1].text
-    return [Written(prompt=asked, text=one.text, ended=one.ended, tokens=len(one.tokens)) for one in outputs]
+    unknown = run.task.unknown_words(run, asked) or None
+    return [
+        Written(prompt=asked, text=one.text, ended=one.ended, tokens=len(one.tokens), unknown=unknown)
+        for one in outputs
+    ]
 
 
 def _stops(value: str | tuple[str, ...] | None, limits: RequestLimits | None) -> tuple[str, ...]:

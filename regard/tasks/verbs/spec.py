@@ -413,7 +413,8 @@ class Verb(Generic[Request, Result]):
 
     def shortened_note(self, run: "Run", shortened: int, total: int) -> str:
         """What is said in the end of so many such inputs."""
-        return f"{shortened:,} of {total:,} {self.unit} are longer than the model reads; their beginnings were read"
+        are, whose = ("is", "its beginning was") if shortened == 1 else ("are", "their beginnings were")
+        return f"{shortened:,} of {total:,} {self.unit} {are} longer than the model reads; {whose} read"
 
     def note(self, run: "Run", request: Request, cut: int, total: int) -> str:
         """What is said in the end of so many outputs that were cut, with what to do about it."""
@@ -500,7 +501,7 @@ def read_each(words: Iterable[str], read: Callable[[str], Iterable[Any]]) -> Ite
     for word in words:
         try:
             if not word.strip():  # which would be the folder that the command is run in
-                raise DataError("a name of a file or folder is empty")
+                raise DataError("an input is empty: give a text, or the name of a file or folder")
             yield from read(word)
         except DataError as error:
             yield RefusedInput(word, error)
