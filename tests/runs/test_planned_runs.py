@@ -330,3 +330,30 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(files, tmp_path, capsys, m
         assert f"{option[0]} is for training" in capsys.readouterr().err
     assert main(["train", "--preset", "tiny", "--dry-run"]) == 2
     assert "`regard presets NAME --all`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "rule.tsv", "films.tsv", "plain.txt", "grey.npz"])
+def test_every_row_of_the_plan_of_a_run_is_true_of_its_settings(files, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(files)
+    layers = "encoder_layers=1|decoder_layers=1" if name in ("pairs.tsv", "rule.tsv") else "layers=1"
+    small = (*SHORT[1:], *(f"model.{one}" for one in layers.split("|")), "train.steps=1", "train.validate_sentences=2")
+    if name == "rule.tsv":
+        small += ("data.swaps=0",)
+    plan = regard.plan(name, machine=CPU, overrides=small)
+    regard.train(plan, tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    rows = [line for line in (tmp_path / "run" / "plan.md").read_text().splitlines() if line.startswith("| `")]
+    told = {}
+    for row in rows:
+        key, value, why = (cell.strip() for cell in row.strip("| ").split(" | ", 2))
+        told[key.strip("`")] = value.strip("`"), why
+    assert {one.name for one in plan.decisions} <= told.keys()
+    assert len(told) == len(rows)
+    for key, (value, why) in told.items():
+        section, _, field = key.partition(".")
+        held = settings[section][field] if field else settings[section]
+        shown = str(held).lower() if isinstance(held, bool) else str(held)
+        assert value == shown, key
+        assert why
+    assert told["data.train"][1] == "as given, with the whole path"
+    assert told["train.steps"] == ("1", "as asked")

@@ -243,6 +243,51 @@ def test_there_is_no_decision_that_nothing_provokes(decided):
     assert all(one[name] == value for one in decided.values() for name, value in ALWAYS.items())
 
 
+REASONS = {
+    "data.held_out": (("records.jsonl", CPU, "some of its 1,500 documents"), ("plain.txt", CPU, "the end of the text")),
+    "decode.beam": (("pairs.tsv", CPU, "beam search finds better"), ("rule.tsv", CPU, "needs no search")),
+    "model.channels": (("colour.npz", CPU, "in colour"), ("grey.npz", CPU, "grey, all")),
+    "model.dropout": (("pairs.tsv", GPU, "less data needs more dropout"), ("plain.txt", CPU, "memorise little")),
+    "model.norm_first": (("pairs.tsv", GPU, "norms after sublayers"), ("pairs.tsv", CPU, "norms before sublayers")),
+    "model.share": (("pairs.tsv", CPU, "as there is one vocabulary"), ("greek.tsv", CPU, "the target's embeddings")),
+    "model.width": (("sounds.tsv", CPU, "no recipe for fewer tokens"), ("pairs.tsv", CPU, "no recipe for fewer words")),
+    "tokenizer.joint": (("pairs.tsv", CPU, "both sides are in one script"), ("greek.tsv", CPU, "in different scripts")),
+    "tokenizer.kind": (("pairs.tsv", CPU, "sources: open text: "), ("rule.tsv", CPU, "sources: a closed vocabulary: ")),
+    "tokenizer.lowercase": (("films.tsv", CPU, "fewer pieces"), ("tagged.txt", CPU, "hardly any capital letters")),
+    "tokenizer.vocab_size": (("pairs.tsv", CPU, "so little text"), ("rule.tsv", CPU, "entries of both sides")),
+    "train.batch_tokens": (("grey.npz", CPU, "128 images at a time"), ("grey.npz", GPU, "512 images at a time")),
+    "train.ema": (("rule.tsv", CPU, "for a rule over fewer updates"), ("pairs.tsv", CPU, "than the last weights")),
+    "train.precision": (("pairs.tsv", GPU, "bfloat16 where the GPU"), ("rule.tsv", GPU, "as the recipe was measured")),
+    "train.r_drop": (("pairs.tsv", GPU, "two passes with different dropout"), ("pairs.tsv", CPU, "no R-Drop, ")),
+    "train.smoothing": (("rule.tsv", CPU, "by a rule"), ("pairs.tsv", CPU, "never fully certain")),
+}
+"""Of decisions that have several reasons, data or machines that lead to each."""
+
+
+@pytest.fixture(scope="module")
+def reasons(files):
+    cases = {(name, machine) for pair in REASONS.values() for name, machine, _ in pair}
+    return {
+        (name, machine): {one.name: one for one in planned(files, name, machine=machine).decisions}
+        for name, machine in cases
+    }
+
+
+@pytest.mark.parametrize("setting", REASONS)
+def test_each_reason_is_that_of_its_data(reasons, setting):
+    (one, here, first), (other, there, second) = REASONS[setting]
+    whys = reasons[one, here][setting].why, reasons[other, there][setting].why
+    assert first in whys[0]
+    assert second in whys[1]
+    assert first not in whys[1]
+
+
+def test_a_reason_for_r_drop_is_that_of_its_weight(reasons):
+    found = [one["train.r_drop"] for one in reasons.values() if "train.r_drop" in one]
+    assert {bool(one.value) for one in found} == {True, False}
+    assert all(one.why.startswith("two passes" if one.value else "no R-Drop") for one in found)
+
+
 def test_words_are_exchanged_in_fewer_ways_where_pairs_are_many(files, monkeypatch):
     ways = lambda: planned(files, "rule.tsv").config.data.swaps  # noqa: E731
     rows = len((files / "rule.tsv").read_text().splitlines())
@@ -513,3 +558,108 @@ def test_where_updates_are_given_no_minutes_are_planned_for(tmp_path):
     timed, counted = (planned(tmp_path, "few.tsv", overrides=given) for given in ([], ["train.steps=100"]))
     assert timed.config.model["dropout"] == 0.4
     assert counted.config.model["dropout"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("rows", "pairs", "texts"),
+    [
+        (100, 0.1, 0.1),
+        (10_000, 0.1, 0.1),
+        (50_000, 0.04, 0.02),
+        (200_000, 0.01, 0.01),
+        (1_000_000, 0.0032, 0.01),
+        (10**8, 0.002, 0.01),
+    ],
+)
+def test_of_more_rows_a_smaller_share_is_held_out(files, rows, pairs, texts):
+    from regard.tasks.classification import ClassificationTask
+    from regard.tasks.plans.labelled import plan_labelled
+    from regard.tasks.plans.pairs import held_out_share
+
+    assert held_out_share(rows) == pairs
+    found = ClassificationTask().statistics(planned(files, "films.tsv").config.data)
+    made = plan_labelled(replace(found, rows=rows), CPU, None, head="classes").decisions
+    assert next(one.value for one in made if one.name == "data.held_out") == texts
+
+
+def test_pairs_that_share_few_first_texts_are_split_by_rows(tmp_path):
+    texts = sentences(80)
+    for name, firsts, expected in (("few", 29, "row"), ("some", 30, "text"), ("all", 80, "row")):
+        rows = (f"{texts[number % firsts]}\t{text}\t{'ab'[number % 2]}" for number, text in enumerate(texts))
+        (tmp_path / f"{name}.tsv").write_text("\n".join(rows))
+        assert planned(tmp_path, f"{name}.tsv").config.data.held_out_by == expected, name
+
+
+def test_words_are_spelt_unless_they_are_long_or_mostly_not_alone(tmp_path):
+    short, long = words(400, seed=2), words(400, least=45, most=60)
+    mixed = [f"{one} {one[::-1]}" if number % 5 == 0 else one for number, one in enumerate(short)]
+    for name, texts, kind in (("short", short, "character"), ("long", long, "bpe"), ("mixed", mixed, "bpe")):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{one}\t{one[::-1]}\n" for one in texts))
+        assert planned(tmp_path, f"{name}.tsv").config.tokenizer.kinds == (kind, kind), name
+
+
+def test_a_run_on_pairs_text_or_images_starts_from_another_with_small_steps(files):
+    base = {"data": {"max_len": 8}, "model": {"width": 32}}
+    rates = {"pairs.tsv": 3e-4, "plain.txt": 2e-4, "grey.npz": 1e-4}
+    for name, rate in rates.items():
+        config = planned(files, name).config
+        statistics = config.kind.statistics(config.data)
+        chosen = config.kind.plan(statistics, CPU, base)
+        made = {one.name: one for one in chosen.decisions}
+        assert made["train.learning_rate"].value == rate
+        assert "so that the run to start from keeps what it learnt" in made["train.learning_rate"].why
+        assert made["train.optimizer"].value == "adamw"
+        fresh = [one for one in made if one.startswith(("model.", "tokenizer.")) or one == "data.max_len"]
+        assert not fresh, name
+        assert "images.mixup" not in made
+        if name == "pairs.tsv":
+            left_out = "pairs of more than the 8 tokens that the run to start from reads are left out"
+            assert (made["train.schedule"].value, made["train.warmup_share"].value) == ("linear", 0.05)
+            assert chosen.facts[-1] == left_out
+            wide = config.kind.plan(statistics, CPU, {**base, "data": {"max_len": 500}})
+            assert len(wide.facts) == len(chosen.facts) - 1
+
+
+def test_heads_are_as_wide_as_is_usual_for_the_model(files):
+    for name, machine, expected in (
+        ("pairs.tsv", CPU, (128, 4, "each 32 wide")),
+        ("pairs.tsv", GPU, (256, 4, "each 64 wide")),
+        ("commands.tsv", CPU, (96, 3, "each 32 wide")),
+        ("plain.txt", CPU, (128, 4, "each 32 wide")),
+        ("plain.txt", GPU, (384, 6, "each 64 wide")),
+        ("films.tsv", CPU, (128, 2, "each 64 wide")),
+        ("grey.npz", CPU, (64, 4, "each 16 wide")),
+    ):
+        made = {one.name: one for one in planned(files, name, machine=machine).decisions}
+        assert (made["model.width"].value, made["model.heads"].value, made["model.heads"].why) == expected
+
+
+def test_much_text_has_a_piece_for_each_thousand_characters(files):
+    from regard.tasks.plans.text import plan_text, text_statistics
+
+    found = text_statistics(planned(files, "plain.txt").config.data)
+    sizes = {}
+    for characters in (2_999_999, 3_000_000, 10_400_000, 10**9):
+        made = plan_text(replace(found, characters=characters), CPU, None).decisions
+        sizes[characters] = next(one.value for one in made if one.name == "tokenizer.vocab_size")
+    assert sizes == {2_999_999: 4000, 3_000_000: 3000, 10_400_000: 10_000, 10**9: 32_000}
+
+
+def test_images_are_cut_into_patches_by_their_size(tmp_path):
+    expected = {16: (16, 2), 17: (16, 4), 40: (40, 4), 41: (40, 8), 72: (72, 8), 73: (80, 16), 300: (96, 16)}
+    for side, shape in expected.items():
+        pixels = np.random.default_rng(side).integers(0, 255, (12, side, side), dtype=np.uint8)
+        np.savez(tmp_path / f"{side}.npz", images=pixels, labels=np.arange(12) % 3)
+        config = planned(tmp_path, f"{side}.npz").config
+        assert (config.model["image_size"], config.model["patch_size"]) == shape, side
+        assert (config.images.rotate > 0) == (side < 64)
+        assert not config.images.flip, "grey images may be text"
+    assert planned(tmp_path, "300.npz", machine=GPU).config.model["image_size"] == 224
+
+
+def test_a_batch_has_room_for_the_longest_pair(tmp_path, files):
+    long = " ".join(["word"] * 700)
+    (tmp_path / "long.tsv").write_text((files / "pairs.tsv").read_text() + f"{long}\t{long}\n")
+    made = {one.name: one for one in planned(tmp_path, "long.tsv").decisions}
+    assert made["data.max_len"].value == made["model.max_len"].value == 1024
+    assert (made["train.batch_tokens"].value, made["train.batch_tokens"].why) == (2056, "room for the longest pair")
