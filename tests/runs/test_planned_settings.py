@@ -663,3 +663,119 @@ def test_a_batch_has_room_for_the_longest_pair(tmp_path, files):
     made = {one.name: one for one in planned(tmp_path, "long.tsv").decisions}
     assert made["data.max_len"].value == made["model.max_len"].value == 1024
     assert (made["train.batch_tokens"].value, made["train.batch_tokens"].why) == (2056, "room for the longest pair")
+
+
+def test_little_data_may_be_read_more_often_than_much(files):
+    from regard.tasks.plans.pairs import pair_statistics, plan_pairs
+
+    found = pair_statistics(planned(files, "pairs.tsv").config.data)
+    words_of_a_pair = found.words / found.rows
+    often = [
+        plan_pairs(replace(found, rows=round(size / words_of_a_pair)), CPU, None).most_epochs
+        for size in (1_990_000, 2_010_000)
+    ]
+    assert often == [400, 100]
+
+
+@pytest.mark.parametrize(
+    ("letters", "reach"), [("abcdefgh", 64), ("абвгдежз", 128), ("".join(chr(0x4E00 + n) for n in range(8)), 256)]
+)
+def test_a_text_has_room_by_the_bytes_of_its_script(tmp_path, letters, reach):
+    """Each of a hundred characters: half a token of Latin, one of other letters, one and a half of signs."""
+    rows = scripted(letters, 300, 100, 100)
+    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{one}\n" for one in rows), encoding="utf-8")
+    asked = planned(tmp_path, "pairs.tsv")
+    assert asked.config.tokenizer.kinds == ("bpe", "bpe")
+    assert asked.config.data.max_len == reach
+
+
+def test_a_vocabulary_of_characters_holds_all_of_both_sides(tmp_path):
+    rows = scripted([chr(0xAC00 + n) for n in range(2500)], 3000, 3, 6)
+    (tmp_path / "names.tsv").write_text("".join(f"{one}\t{one[::-1]}\n" for one in rows), encoding="utf-8")
+    made = {one.name: one for one in planned(tmp_path, "names.tsv").decisions}
+    assert made["tokenizer.kind"].value == "character"
+    assert made["tokenizer.vocab_size"].value > 2 * 2500
+    assert made["tokenizer.vocab_size"].why == "all characters of both sides"
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "fact"),
+    [
+        ("films.tsv", "measured on SST-2", ": 0 750, 1 750"),
+        (
+            "tagged.txt",
+            "as for classes (measured on SST-2; there is no recipe for fewer words); not measured for tags",
+            "",
+        ),
+        ("asked.jsonl", "not measured for answers", ""),
+    ],
+)
+def test_recipes_of_classes_are_said_to_be_so_for_tags_and_answers(files, name, origin, fact):
+    plan = planned(files, name)
+    made = {one.name: one for one in plan.decisions}
+    assert origin in made["model.width"].why
+    assert ("not measured for" in made["model.width"].why) == (name != "films.tsv")
+    assert plan.facts[0].endswith(" words" + fact)
+    assert (made["tokenizer.kind"].value, made["tokenizer.vocab_size"].why) == ("wordpiece", "by the amount of text")
+
+
+def test_of_labelled_texts_as_much_is_read_as_pays_and_as_the_encoder_reads(files, tmp_path):
+    rows = [f"{' '.join(words(count, seed=count))}\t{'ab'[count % 2]}" for count in range(150, 190)]
+    (tmp_path / "long.tsv").write_text("\n".join(rows))
+    lengths = [planned(tmp_path, "long.tsv", machine=machine).config.data.max_len for machine in (CPU, GPU)]
+    assert lengths == [128, 256]
+    for folder, name, reads, expected in (
+        (tmp_path, "long.tsv", 64, 64),
+        (files, "films.tsv", 512, 32),
+        (files, "asked.jsonl", 512, 256),
+        (files, "asked.jsonl", 64, 64),
+    ):
+        config = planned(folder, name).config
+        chosen = config.kind.plan(config.kind.statistics(config.data), CPU, {"model": {"max_len": reads}})
+        made = {one.name: one for one in chosen.decisions}
+        assert made["data.max_len"].value == expected, (name, reads)
+    assert made["data.max_len"].why == "a longer context is read in stretches"
+    whys = [
+        next(one.why for one in planned(folder, name).decisions if one.name == "data.max_len")
+        for folder, name in ((tmp_path, "long.tsv"), (files, "films.tsv"))
+    ]
+    assert ["only the beginning is read" in one for one in whys] == [True, False]
+
+
+def test_a_vocabulary_of_word_pieces_has_room_for_every_character(tmp_path):
+    texts = scripted(SYLLABLES, 600, 4, 9, " ")
+    (tmp_path / "films.tsv").write_text("".join(f"{n % 2}\t{one}\n" for n, one in enumerate(texts)), encoding="utf-8")
+    made = {one.name: one for one in planned(tmp_path, "films.tsv").decisions}
+    assert made["tokenizer.vocab_size"].why == "every character, at the beginning of a word and inside"
+    assert made["tokenizer.vocab_size"].value > 2 * len(SYLLABLES)
+
+
+def test_why_whole_files_are_held_out_is_said(tmp_path):
+    lines = sentences(900)
+    for folder, files_of, lines_of in (("many", 60, 15), ("short", 20, 2)):
+        (tmp_path / folder).mkdir()
+        for number in range(files_of):
+            text = "\n".join(lines[lines_of * number : lines_of * (number + 1)])
+            (tmp_path / folder / f"{number}.txt").write_text(f"{text}\n")
+    found = {
+        name: next(one for one in planned(tmp_path, name).decisions if one.name == "data.held_out_by")
+        for name in ("many", "short")
+    }
+    assert {name: (one.value, one.why) for name, one in found.items()} == {
+        "many": ("file", "files are many"),
+        "short": ("file", "files have few lines, too few to hold out the end of each"),
+    }
+
+
+def test_what_a_gpu_has_beside_a_larger_model_is_by_the_kind_of_data(files):
+    names = ("train.ema", "train.floor", "train.precision", "train.cuda_graphs", "train.compile_blocks")
+    expected = {
+        ("plain.txt", CPU): [None, 0.05, None, None, None],
+        ("plain.txt", GPU): [0.998, 0.1, "auto", True, None],
+        ("grey.npz", CPU): [0.998, 0.01, None, None, None],
+        ("grey.npz", GPU): [0.998, 0.01, "auto", True, None],
+        ("pairs.tsv", replace(GPU, compiles=False)): [0.999, None, "auto", True, None],
+    }
+    for (name, machine), values in expected.items():
+        made = {one.name: one.value for one in planned(files, name, machine=machine).decisions}
+        assert [made.get(one) for one in names] == values, (name, machine)
