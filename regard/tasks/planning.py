@@ -48,6 +48,7 @@ _UPDATES = "goes with the number of updates"
 FOUND = {
     **{"decode.max_len": _TARGETS, "decode.max_extra": _TARGETS},
     "train.steps": "see Updates below",
+    **dict.fromkeys(("data.train", "data.valid", "data.test"), "as given, with the whole path"),
     **{"train.validate_every": _UPDATES, "train.save_every": _UPDATES, "train.log_every": _UPDATES},
 }
 """Why settings are as they are that are known only when the data was read, or updates were timed."""
@@ -208,6 +209,12 @@ def between(recipes: Sequence[Recipe], size: float | int, unit: str) -> tuple[Js
     }
     why = f"between what was {low.origin} and what was {high.origin}; not measured itself"
     return {name: value for name, value in found.items() if value is not None}, why
+
+
+def r_drop_why(weight: object) -> str:
+    """Why two passes over a batch must agree, or why there is only one."""
+    agree = "two passes with different dropout must agree (R-Drop), which helps where data could be memorised"
+    return agree if weight else "no R-Drop, whose second pass would make an update take about twice as long"
 
 
 def _between(name: str, low: Any, high: Any, part: float) -> Any:

@@ -6,6 +6,7 @@ They are given the records of a log as they are written, so that `regard doctor`
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from regard.training.config import TrainConfig
@@ -92,14 +93,16 @@ class GuardRails:
         begin = max(self._options.warmup_steps, 0.25 * self._options.steps)
         later = [loss for at, loss in self._losses if at > begin]
         if len(self._losses) >= 2 * self._window and len(later) >= self._window:
-            first = sum(loss for _, loss in self._losses[: self._window]) / self._window
-            if self._of_late(later) > NOT_FALLING * first:
+            # Medians, which one loss that leaps does not move.
+            first = median(loss for _, loss in self._losses[: self._window])
+            last = median(later[-self._window :])
+            if last > NOT_FALLING * first:
                 found.append(
                     Caution(
                         "loss not falling",
-                        f"at step {step} the loss is where it began ({later[-1]:.3f}): try a train.learning_rate a "
-                        f"third or three times as high, a longer train.warmup, and see whether targets follow from "
-                        f"sources",
+                        f"at step {step} the loss is where it began ({last:.3f}, at first {first:.3f}): try a "
+                        f"train.learning_rate a third or three times as high, a longer train.warmup, and see whether "
+                        f"what is to be learnt follows from what is read",
                     )
                 )
         return found

@@ -70,6 +70,36 @@ WRONG = {
     "shifted lines": [(clean()[row + 1][0], target) for row, (_, target) in enumerate(clean()[:200])],
     "few rows": clean(50),
 }
+BOUNDS = {
+    "few rows": (clean(1000), clean(999)),
+    "repeated pairs": ([*clean(), *clean()[:1]], [*clean(), *clean()[:2]]),
+    "equal sides": (
+        [*clean(1470), *((source, source) for source, _ in clean(30, seed=2))],
+        [*clean(1469), *((source, source) for source, _ in clean(31, seed=2))],
+    ),
+    "numbers": (
+        [(source, "4" if number < 1350 else target) for number, (source, target) in enumerate(clean())],
+        [(source, "4" if number < 1351 else target) for number, (source, target) in enumerate(clean())],
+    ),
+    "several targets": (
+        [*clean(1200), *((source, f"{target} oui") for source, target in clean(300))],
+        [*clean(1200), *((source, f"{target} oui") for source, target in clean(301))],
+    ),
+    "shifted lines": (clean()[:200], [(clean()[row][0], clean()[row + 1][1]) for row in range(200)]),
+    "markup": (
+        [(f"<b>{source}</b>" if number < 15 else source, target) for number, (source, target) in enumerate(clean())],
+        [(f"<b>{source}</b>" if number < 16 else source, target) for number, (source, target) in enumerate(clean())],
+    ),
+    "spaces": (
+        [(f"{source} " if number < 75 else source, target) for number, (source, target) in enumerate(clean())],
+        [(f"{source} " if number < 76 else source, target) for number, (source, target) in enumerate(clean())],
+    ),
+    "mixed scripts": (
+        [("дом " * 5 if number < 30 else source, target) for number, (source, target) in enumerate(clean())],
+        [("дом " * 5 if number < 31 else source, target) for number, (source, target) in enumerate(clean())],
+    ),
+}
+"""Pairs that do not get a line yet, and pairs that do: of rows that many may have, above a share alone."""
 
 
 @pytest.mark.parametrize("kind", WRONG)
@@ -78,6 +108,20 @@ def test_wrong_pairs_get_their_line(kind):
     assert kind in kinds(found)
     line = next(finding.line for finding in found.findings if finding.kind == kind)
     assert len(line) > 20
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_pairs_get_their_line_above_its_bound_and_not_below(kind):
+    below, above = BOUNDS[kind]
+    assert kind not in kinds(inspect_pairs(below))
+    assert kind in kinds(inspect_pairs(above))
+
+
+@pytest.mark.parametrize(("shift", "way"), [(1, "last"), (-1, "next")])
+def test_the_way_that_lines_are_shifted_is_said(shift, way):
+    rows = [(clean()[row + shift][0], clean()[row][1]) for row in range(1, 200)]
+    (line,) = [one.line for one in inspect_pairs(rows).findings if one.kind == "shifted lines"]
+    assert f"numbers of a source stand in the {'next' if shift == 1 else 'last'} row's target" in line
 
 
 def test_a_row_counts_once_where_both_its_sides_are_wrong():
@@ -174,11 +218,97 @@ def test_wrong_validation_labels_get_their_line(kind, valid):
     assert kind in kinds(inspect_labelled(labelled(), valid))
 
 
+def of_labels(counts):
+    """Texts, no two alike, of which so many have each label."""
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    return [((source,), label) for (source, _), label in zip(clean(len(labels)), labels, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "above"),
+    [
+        ("few rows", labelled(200), labelled(199)),
+        ("rare labels", of_labels({"a": 200, "b": 200, "c": 5}), of_labels({"a": 200, "b": 200, "c": 4})),
+        ("one label of most texts", of_labels({"a": 360, "b": 40}), of_labels({"a": 361, "b": 39})),
+        ("repeated texts", [*labelled(396), *labelled(4)], [*labelled(395), *labelled(5)]),
+        (
+            "as many labels as rows",
+            of_labels({"a": 200, **{str(number): 1 for number in range(198)}}),
+            of_labels({"a": 200, **{str(number): 1 for number in range(199)}}),
+        ),
+        (
+            "as many labels as rows",
+            of_labels(dict.fromkeys("abcdefghijklmnopqrs", 1)),
+            of_labels(dict.fromkeys("abcdefghijklmnopqrst", 1)),
+        ),
+        (
+            "several labels in one",
+            of_labels({"art": 90, "law": 90, "tax": 90, "art|law": 90, "law|tax": 90}),
+            of_labels({"art": 90, "law": 90, "tax": 90, "art|law": 90, "law|tax": 90, "art|tax": 90}),
+        ),
+        (
+            "several labels in one",
+            of_labels({"a|b": 90, "c|d": 90, "e|f": 90}),
+            of_labels({"a|b": 90, "b|c": 90, "c|a": 90}),
+        ),
+        ("header", [(("comment",), "bad"), *labelled()], [(("comment",), "toxic"), *labelled()]),
+        (
+            "header",
+            [(("the",), "toxic"), *labelled()],
+            [(("a comment",), "toxic"), *((text, label) for text, label in labelled() if "a" not in text[0].split())],
+        ),
+    ],
+)
+def test_labels_get_their_line_above_its_bound_and_not_below(kind, below, above):
+    assert kind not in kinds(inspect_labelled(below))
+    assert kind in kinds(inspect_labelled(above))
+
+
+def test_what_labels_are_like_matters_only_where_they_are_classes():
+    rows = [(("comment",), "toxic"), *((text, "good") for text, _ in labelled()[:300])]
+    assert {"one label of most texts", "rare labels", "header"} <= kinds(inspect_labelled(rows))
+    assert kinds(inspect_labelled(rows, [(rows[5][0], "fair")], classes=False)) == {"validation texts in training"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        (["stocks fell sharply on monday"] * 50, "100 % of the words of the validation texts do not occur"),
+        (
+            [" ".join([source] * 4) for source, _ in clean(50)],
+            "a row of the validation texts has 29.9 words in the mean, one to train on 7.",
+        ),
+        (
+            [source.split()[0] for source, _ in clean(50)],
+            "a row of the validation texts has 1.0 words in the mean, one to train on 7.",
+        ),
+    ],
+)
+def test_validation_texts_of_another_kind_get_their_line(texts, line):
+    found = inspect_labelled(labelled(), [((one,), "good") for one in texts]).findings
+    assert [one.line[: len(line)] for one in found if one.kind == "another distribution"] == [line]
+    again = inspect_text(text([source for source, _ in clean(4000)]), text(texts)).findings
+    line = line.replace("validation texts", "validation text")
+    assert [one.line[: len(line)] for one in again if one.kind == "another distribution"] == [line]
+
+
+def test_first_texts_of_pairs_are_counted_case_and_spaces_aside():
+    rows = [((first, second), "yes") for first in ("One text", "one  text", "Another") for second in ("a", "b")]
+    assert inspect_labelled(rows).first_texts == 2
+    assert inspect_labelled(labelled()).first_texts == 0
+
+
 def text(lines):
     return [("\n".join(lines), True)]
 
 
 PROSE = [source for source, _ in clean(4000)]
+
+
+def treebank(sentence):
+    """A sentence as a treebank in CoNLL-U has it: ten columns for each word, after a line about it."""
+    rows = (f"{place}\t{word}\t{word}\tNOUN\t_\t_\t0\troot\t_\t_" for place, word in enumerate(sentence.split(), 1))
+    return [f"# text = {sentence}", *rows, ""]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +319,7 @@ PROSE = [source for source, _ in clean(4000)]
         ("records as text", text([f'{{"text": "{line}"}}' for line in PROSE])),
         ("records as text", [(json.dumps([{"text": line} for line in PROSE], indent=1), True)]),
         ("a table as text", text([line.replace(" ", " ||| ", 1) for line in PROSE])),
+        ("a treebank as text", text([line for one in PROSE[:500] for line in treebank(one)])),
         ("little text", text(PROSE[:100])),
         ("markup", text([f"<p>{line}</p>" for line in PROSE])),
     ],

@@ -94,6 +94,67 @@ def test_few_records_say_it_too(records):
     )
 
 
+def apart(trained, loss, step=500, **values):
+    return [*training([trained] * 4, **values), ("validation", step, {"loss": loss})]
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "above", "options"),
+    [
+        ("waiting", training(FALLING, waiting=0.39), training(FALLING, waiting=0.41), {}),
+        ("padding", training(FALLING, padding=0.49), training(FALLING, padding=0.51), {}),
+        (
+            "unknown tokens",
+            [("validation", 100, {"loss": 1.0, "unknown": 0.03})],
+            [("validation", 100, {"loss": 1.0, "unknown": 0.031})],
+            {},
+        ),
+        (
+            "outputs cut",
+            [("validation", 900, {"loss": 1.0, "cut": 5.0, "outputs": 100.0})],
+            [("validation", 900, {"loss": 1.0, "cut": 6.0, "outputs": 100.0})],
+            {},
+        ),
+        (
+            "outputs cut",
+            [("validation", 500, {"loss": 1.0, "cut": 9.0, "outputs": 100.0})],
+            [("validation", 501, {"loss": 1.0, "cut": 9.0, "outputs": 100.0})],
+            {},
+        ),
+        ("another distribution", apart(2.0, 2.79), apart(2.0, 2.81), {}),
+        ("another distribution", apart(0.5, 0.99), apart(0.5, 1.01), {}),
+        ("another distribution", apart(2.0, 9.0, epoch=1), apart(2.0, 9.0, epoch=0), {}),
+        ("another distribution", apart(2.0, 9.0, step=100), apart(2.0, 9.0, step=101), {"warmup": 100}),
+        ("loss not falling", training([7.0] * 8 + [6.9] * 32), training([7.0] * 8 + [6.95] * 32), {}),
+        ("loss not falling", training([7.0] * 17), training([7.0] * 18), {}),
+        ("loss not falling", training([7.0] * 39), training([7.0] * 40), {"warmup": 800}),
+    ],
+)
+def test_each_is_said_above_its_bound_and_not_below(kind, below, above, options):
+    assert said(below, **options) == []
+    assert said(above, **options) == [kind]
+
+
+def test_a_loss_that_leaps_once_is_falling():
+    losses = [8.0 - 0.02 * number for number in range(40)]
+    for place in range(3, 40):
+        assert said(training([*losses[:place], 80.0, *losses[place + 1 :]])) == []
+
+
+def test_a_validation_loss_below_that_of_training_does_not_overfit():
+    rising = [("validation", 100 * n, {"loss": 1.0 + 0.2 * n}) for n in range(6)]
+    for trained, expected in ((0.5, ["overfitting"]), (5.0, [])):
+        assert said([*training([trained] * 4, epoch=3), *rising]) == expected
+
+
+def test_how_late_it_is_follows_the_updates_that_are_to_be_made_after_all():
+    rails = GuardRails(TrainConfig(steps=1000, warmup=0, validate_sentences=100))
+    cut = {"loss": 1.0, "cut": 50.0}
+    assert rails.record("validation", 400, cut) == []
+    rails.lasts(TrainConfig(steps=600, warmup=0, validate_sentences=100))
+    assert [one.kind for one in rails.record("validation", 400, cut)] == ["outputs cut"]
+
+
 def test_of_other_records_nothing_is_said():
     assert said([("note", 0, {"text": "3 rows are left out"})]) == []
 

@@ -172,5 +172,8 @@ def other_distribution(texts: Sequence[str], train: SideStatistics, what: str) -
         )
     ratio = here.mean_words / max(0.1, train.mean_words)
     if not 0.4 < ratio < 2.5:
-        return f"the {what} have {here.mean_words:.0f} words, those to train on {train.mean_words:.0f}"
+        return (
+            f"a row of the {what} has {here.mean_words:.1f} words in the mean, one to train on {train.mean_words:.1f}: "
+            f"are they of the same kind?"
+        )
     return ""

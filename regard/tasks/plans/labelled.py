@@ -23,7 +23,7 @@ from regard.data.labelled_texts import (
 )
 from regard.metrics.classification_metrics import marks_entities
 from regard.tasks.corpora import PARTS
-from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between, r_drop_why
 from regard.tasks.plans.columns import (
     DataColumn,
     all_columns,
@@ -266,9 +266,8 @@ def _from_nothing(decide: Decisions, found: LabelledStatistics, head: str, recip
         "by the amount of text" if size >= letters else "every character, at the beginning of a word and inside",
     )
     cased = found.text.upper > 0.02 and head == "tags"
-    decide(
-        "tokenizer.lowercase", not cased, "capital letters mark names" if cased else "case says little about a class"
-    )
+    why = "there are hardly any capital letters" if head == "tags" else "fewer pieces, each of which occurs more often"
+    decide("tokenizer.lowercase", not cased, "capital letters mark names" if cased else why)
     decide("model.name", "bert", "an encoder, which reads a text in both directions")
     decide("model.head", head, "what the labels belong to")
     for name, value in chosen.items():
@@ -276,10 +275,11 @@ def _from_nothing(decide: Decisions, found: LabelledStatistics, head: str, recip
             decide(name, value, f"by the amount of text; {origin}")
     heads = max(2, chosen["model.width"] // 64)
     decide("model.heads", heads, f"each {chosen['model.width'] // heads} wide")
-    decide("model.max_len", 256 if head != "spans" else 512, "room for the longest text")
+    decide("model.max_len", 256 if head != "spans" else 512, "room for texts of data.max_len, or longer")
     for name, value in chosen.items():
         if name.startswith("train."):
-            decide(name, value, f"goes with the width; {origin}")
+            why = r_drop_why(value) if name == "train.r_drop" else "goes with the width"
+            decide(name, value, f"{why}; {origin}")
     decide.usual(warmup_share=0.1)
     decide("train.ema", 0.998, "a moving average of the weights is better than the last weights")
     return round(min(30.0, max(3.0, 3 * math.sqrt(recipe.size / max(1, found.words)))), 1)
@@ -294,9 +294,6 @@ def _from_encoder(decide: Decisions, found: LabelledStatistics, head: str, *, gp
     decide("train.layer_decay", 0.7, f"lower layers learn more slowly and keep what they know; {tuned}")
     decide("train.warmup_share", 0.02, tuned)
     decide("train.batch_tokens", 512, tuned)
-    decide(
-        "train.r_drop",
-        2.0 if gpu and head == "classes" else 0.0,
-        f"two passes with different dropout must agree (R-Drop); {tuned}",
-    )
+    weight = 2.0 if gpu and head == "classes" else 0.0
+    decide("train.r_drop", weight, r_drop_why(weight) + f"; {tuned}" * (weight > 0))
     return round(min(20.0, max(3.0, 3 * math.sqrt(FEW_TUNED / max(1, found.rows)))), 1)

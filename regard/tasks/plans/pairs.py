@@ -10,7 +10,7 @@ from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
 from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
-from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between, r_drop_why
 from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, regression, tabular
 from regard.tasks.plans.labelled import recognise_tags
 from regard.text.config import SPECIALS, Kind
@@ -197,13 +197,11 @@ minute with the recipes' models, in tokens of both sides, and how many of these 
 WHY = {
     "tokenizer.vocab_size": "by the amount of text",
     "model.width": "by the number of words to learn from, and by what the machine can train in the time",
-    "model.norm_first": "norms after sublayers generalise better from little data; before them, they train more stably",
     "model.qk_norm": "normalised queries and keys keep attention scores from growing, which helped on little data",
     "model.positions": "relative distances matter more here than words or absolute positions",
     "model.dropout": "less data needs more dropout",
     "train.optimizer": "it learnt more there in the same number of updates",
     "train.warmup_share": "the share of updates over which the learning rate rises",
-    "train.r_drop": "two passes with different dropout must agree (R-Drop), which helps where data could be memorised",
     "train.batch_tokens": "small where the number of updates is the limit, large where the data is",
 }
 
@@ -211,6 +209,16 @@ TRANSLATIONS = ("translation", "translations")
 """What objects are called that hold a text in each of several languages."""
 
 NO_DROPOUT = "a model that cannot memorise the data in so few updates needs none"
+
+
+def _why(name: str, value: object, usual: str) -> str:
+    """Why a recipe has this value of a setting."""
+    if name == "train.r_drop":
+        return r_drop_why(value)
+    if name == "model.norm_first":
+        stably, better = "before sublayers train more stably", "after sublayers generalise better from little data"
+        return f"norms {stably if value else better}"
+    return WHY.get(name, usual) if value or "dropout" not in name else NO_DROPOUT
 
 
 def recognise_pairs(files: Sequence[Path]) -> Recognised | None:
@@ -378,8 +386,7 @@ def _model(
         if name in more:
             decide(name, *more[name])
         elif name.startswith("model."):
-            why = WHY.get(name, "goes with the width") if value or "dropout" not in name else NO_DROPOUT
-            decide(name, value, f"{why}; {origin}")
+            decide(name, value, f"{_why(name, value, 'goes with the width')}; {origin}")
     width = chosen["model.width"]
     heads = max(2, width // (64 if width >= 256 else 32))
     decide("model.heads", heads, f"each {width // heads} wide")
@@ -394,13 +401,13 @@ def _model(
     if rule:
         why = "a base this small tells distances apart in texts as long as these"
         decide("model.rotary_base", 100.0 * reach / 64, why)
-    decide("model.max_len", max(reach, 128), "room for the longest text")
+    decide("model.max_len", max(reach, 128), "room for texts of data.max_len")
 
 
 def _training(decide: Decisions, chosen: JsonObject, origin: str, room: int, *, fresh: bool) -> None:
     """How a model is trained, from nothing or from another run, in batches with room for one pair at the least."""
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
-    why = {name: f"{WHY.get(name, 'goes with the optimiser')}; {origin}" for name in train}
+    why = {name: f"{_why(name, value, 'goes with the optimiser')}; {origin}" for name, value in train.items()}
     if not fresh:
         kept = "so that the run to start from keeps what it learnt"
         started = {"train.optimizer": "adamw", "train.learning_rate": 3e-4, "train.schedule": "linear"}
@@ -472,7 +479,7 @@ def _vocabularies(
     else:
         joint = shared > 0.5 * max(1, min(found.source.distinct_words, found.target.distinct_words))
         joint_why = f"{shared:,} words are on both sides"
-    decide("tokenizer.kind", source, f"{source_why}; {target_why}")
+    decide("tokenizer.kind", source, f"sources: {source_why}; targets: {target_why}")
     decide("tokenizer.vocab_size", size, why)
     decide("tokenizer.joint", joint, joint_why)
 
@@ -495,7 +502,7 @@ def _vocabulary_size(found: PairStatistics, source: Kind, target: Kind, usual: i
         return max(size, needed), f"{why}; the limit of each side: the {name}s have {needed:,} entries at the most"
     if (needed := sum(whole.values())) > size:
         return needed, f"all {'characters' if source == target == 'character' else 'entries'} of both sides"
-    return size, why
+    return size, f"room for all {needed:,} entries of both sides" if needed else why
 
 
 def _usual(decide: Decisions, machine: Machine, *, exact: bool, rule: bool) -> None:
@@ -509,8 +516,8 @@ def _usual(decide: Decisions, machine: Machine, *, exact: bool, rule: bool) -> N
     decide(
         "train.ema",
         0.99 if rule else 0.999 if gpu else 0.998,
-        "a moving average of the weights is better than the last weights; for a rule over fewer updates, as the model "
-        "still learns when the learning rate falls",
+        "a moving average of the weights is better than the last weights"
+        + "; for a rule over fewer updates, as the model still learns when the learning rate falls" * rule,
     )
     decide.keep_best()
     decide("train.select_by", "exact_match" if exact else "bleu", "the score that matters, rather than the loss")

@@ -161,7 +161,7 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
         decide("model.bias", False, "biases are not needed")
         decide("model.max_len", chosen["data.max_len"], "the context window")
     train = {name: value for name, value in chosen.items() if name.startswith("train.")}
-    why = {name: f"{WHY.get(name, 'goes with the width')}; {origin}" for name in train}
+    why = {name: f"{WHY.get(name, 'goes with the model')}; {origin}" for name in train}
     if base is not None:
         started = {"train.optimizer": "adamw", "train.learning_rate": 2e-4}
         train |= started
