@@ -160,13 +160,15 @@ class Recognised:
 class Choices:
     """What a task decided for its data: settings with reasons, facts about the data, and how often it may be read.
 
-    `most_epochs` is how often at the most: more would only overfit. `unused_parts` of the files are of no use to a run,
-    as those to test on that have no labels.
+    `most_epochs` is how often at the most: more would only overfit. With `more_epochs` it is twice as often as long as
+    the validation loss has not risen. `unused_parts` of the files are of no use to a run, as those to test on that have
+    no labels.
     """
 
     decisions: tuple[Decision, ...]
     facts: tuple[str, ...] = ()
     most_epochs: float | int = math.inf
+    more_epochs: bool = False
     unused_parts: tuple[str, ...] = ()
 
 
@@ -245,6 +247,7 @@ class Plan:
     decisions: tuple[Decision, ...]
     minutes: float | int | None
     most_epochs: float | int = math.inf
+    more_epochs: bool = False
     seconds: float = 0.0
     """What the look at the data took."""
     asked: tuple[str, ...] = ()
@@ -403,6 +406,7 @@ def plan(
         decisions=(Decision("task", name, found.why), *chosen.decisions),
         minutes=machine.minutes if timed else None,
         most_epochs=chosen.most_epochs,
+        more_epochs=chosen.more_epochs,
         seconds=time.monotonic() - began,
         asked=asked,
     )

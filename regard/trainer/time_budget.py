@@ -35,6 +35,10 @@ FEW_UPDATES = 100
 OTHERWISE = 1.5
 """How many times as many validations must be paid for as are planned, or the other way round, for others."""
 
+HALF_WAY, RISEN = 0.5, 1.02
+"""After what share of its updates data may be read twice as often as its size says, and how far above its lowest the
+validation loss may be then: some data, such as texts to be compared, is learnt late."""
+
 CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
 """How often a run looks in its course whether it will end in time; by what share of its budget it may be late in the
 end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
@@ -131,9 +135,12 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     took += f", {validating:.0f} s of validation" if timing.validation else ""
     if steps < afford:
         others = "" if plan.config.train.start_from else ", or start from a trained run (--from)"
+        more = ": there will be twice as many if the validation loss has not risen half-way"
+        epochs = f"{plan.most_epochs:g} epochs of data of this size {'often ' * plan.more_epochs}overfit"
+        epochs += more * plan.more_epochs
         return steps, (
             f"{said}, about {steps * rate:.0f} s: {afford:,} would fit into the remaining {seconds:.0f} s ({took}), "
-            f"but more than {plan.most_epochs:g} epochs of data of this size overfit{_few(steps, f'more data{others}')}"
+            f"but more than {epochs}{_few(steps, f'more data{others}')}"
         )
     few = _few(steps, f"more than --minutes {plan.minutes:g}")
     return steps, f"{said}: as many as fit into the remaining {seconds:.0f} s ({took}){few}{_far_longer(plan)}"
@@ -182,7 +189,13 @@ class TimeBudget:
     began: float
     """When the run began, by `time.monotonic`."""
     most: float | int = math.inf
-    """Updates that data of its size may have."""
+    """Updates that data of its size may have, `more` of them as long as the validation loss has not risen, and whether
+    they have just become more."""
+    more: bool = False
+    doubled: bool = False
+    last: float = math.inf
+    """The validation loss, and the lowest so far."""
+    lowest: float = math.inf
     validation: float = 0.0
     """Seconds of one, and whether that is what one took in the course of the run: when it was timed, the model had
     learnt nothing, and wrote outputs as long as they may be."""
@@ -199,6 +212,11 @@ class TimeBudget:
     def left(self) -> float:
         return self.began + self.seconds - time.monotonic()
 
+    def saw(self, seconds: float, loss: float) -> None:
+        """Note a validation of the run, which took so many seconds."""
+        self.validation, self.validated = seconds, True
+        self.last, self.lowest = loss, min(self.lowest, loss)
+
     def due(self, number: int, steps: int) -> bool:
         """Whether it is time to look, after this update of so many."""
         return self.seen is None or number - self.seen >= max(1, steps // CHECKS)
@@ -208,7 +226,7 @@ class TimeBudget:
         end too late or too early."""
         now, seen = time.monotonic(), self.seen
         spent, self.paused = now - self.at - self.paused, 0.0
-        self.at, self.seen = now, number
+        self.at, self.seen, self.doubled = now, number, False
         if seen is None:
             return options.steps
         took = spent / (number - seen)
@@ -218,11 +236,13 @@ class TimeBudget:
             left -= self._validating(number, options)
         else:
             left, each = left - self.validation, each + self.validation / self.every
+        done = number / options.steps
+        if self.more and options.steps >= self.most and HALF_WAY <= done < SETTLED and self.last <= RISEN * self.lowest:
+            self.most, self.doubled = 2 * self.most, True
         steps = int(min(self.most, number + max(1, int(left / each))))
         difference = (steps - options.steps) * self.update / self.seconds
-        done = number / options.steps
         late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
-        return steps if late or early else options.steps
+        return steps if late or early or (self.doubled and steps > options.steps) else options.steps
 
     def _validating(self, number: int, options: TrainConfig) -> float:
         """The seconds of the validations to come: of as many as are paid for, for there will be no more."""
@@ -263,6 +283,7 @@ class Minutes:
             60.0 * minutes,
             began - plan.seconds,
             most,
+            more=plan.more_epochs,
             validation=timing.validation,
             every=plan.validates_every,
             update=timing.update,
@@ -313,6 +334,8 @@ class Minutes:
 
     def _why(self, *, fewer: bool) -> str:
         """Why there are to be fewer or more updates."""
+        if self.budget.doubled and not fewer:
+            return "the validation loss has not risen, so the data may be read twice as often"
         took = f"{1000 * self.budget.update:.1f} ms"
         if (self.budget.update > self.timed) == fewer:
             return f"updates are {'slower' if fewer else 'faster'} than timed ({took})"

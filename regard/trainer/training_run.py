@@ -596,7 +596,7 @@ class TrainingRun:
         if better:
             self.progress = replace(self.progress, best_step=step)
         if self.minutes is not None:
-            self.minutes.budget.validation, self.minutes.budget.validated = values["seconds"], True
+            self.minutes.budget.saw(values["seconds"], values["loss"])
         log.write("validation", step, values)
         self.report.validation({"step": step, **values})
         self._guard("validation", step, values)

@@ -102,7 +102,7 @@ def test_a_run_that_is_validated_as_often_as_asked_keeps_to_its_minutes(files, m
         if number % 10 == 0:
             now[0] += 1.0
             minutes.budget.paused += 1.0
-            minutes.budget.validation, minutes.budget.validated = 1.0, True
+            minutes.budget.saw(1.0, 1.0)
         if minutes.budget.due(number, config.train.steps) and (other := minutes.other(number, config)) is not None:
             said.append(minutes.note(number, config.train, other.train))
             config = other

@@ -51,9 +51,11 @@ def test_a_budget_far_beyond_those_of_the_recipes_says_that_a_larger_model_may_l
     assert "larger model" not in said(CPU.minutes * 4, "model.width=64", "model.heads=2")
 
 
-def course(seconds_of, steps, monkeypatch, *, seconds=100.0, validation_of=lambda number: 0.5, **options):
-    """A run of so many seconds whose updates and validations take so many: how many updates it makes, when it ends,
-    and after which updates it is validated."""
+def course(
+    seconds_of, steps, monkeypatch, *, seconds=100.0, validation_of=lambda n: 0.5, loss_of=lambda n: 1.0, **options
+):
+    """A run of so many seconds whose updates and validations take so many, and whose validations have such a loss: how
+    many updates it makes, when it ends, and after which updates it is validated."""
     now, validated = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     train = TrainConfig(steps=steps, validate_every=steps // 10)
@@ -67,7 +69,7 @@ def course(seconds_of, steps, monkeypatch, *, seconds=100.0, validation_of=lambd
             validated.append(number)
             now[0] += took
             budget.paused += took
-            budget.validation, budget.validated = took, True
+            budget.saw(took, loss_of(number))
         if number < train.steps and budget.due(number, train.steps):
             count, often = budget.steps(number, train), budget.validations(train)
             train = replace(train, steps=count, validate_every=max(1, math.ceil(count / often)))
@@ -96,6 +98,19 @@ def test_a_machine_that_is_slow_only_at_first_uses_its_minutes(monkeypatch):
     for slow in (0.12, 0.16, 0.24):
         _, end, _ = course(lambda number, slow=slow: slow if number < 150 else 0.08, 1000, monkeypatch)
         assert 90 < end < 103, slow
+
+
+def test_data_is_read_more_often_than_its_size_says_as_long_as_the_validation_loss_has_not_risen(monkeypatch):
+    def made(loss_of, most=100, **options):
+        return course(lambda number: 0.05, 100, monkeypatch, loss_of=loss_of, most=most, **options)[0]
+
+    assert made(lambda number: 1.0) == 100, "unless its task says so"
+    assert 1600 < made(lambda number: 1.0, more=True) < 2000, "as many as fit into 100 s"
+    assert made(lambda number: 1.0, more=True, seconds=12.0) < 240, "there is no time for 400"
+    assert made(lambda number: 1.019 if number > 30 else 1.0, more=True) > 100, "a loss that stands still has not risen"
+    assert made(lambda number: 1.03 if number > 30 else 1.0, more=True) == 100
+    assert made(lambda number: 1.03 if number > 60 else 1.0, more=True) == 200, "it rose before half of the second 100"
+    assert made(lambda number: 1.03 if number > 150 else 1 / number, more=True) == 400
 
 
 def test_validations_that_take_long_become_fewer_and_leave_the_updates_their_time(monkeypatch):

@@ -224,7 +224,7 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
     classes = f": {first}" if head == "classes" else ""
     facts = (f"{found.rows:,} rows of {found.text.mean_words:.1f} words{classes}",)
     unused = ("test",) if found.test_withheld else ()
-    return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=most, unused_parts=unused)
+    return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=most, more_epochs=True, unused_parts=unused)
 
 
 def _held_out(decide: Decisions, found: LabelledStatistics) -> None:
