@@ -120,6 +120,12 @@ def command(verb: Verb) -> Callable[..., None]:
         loaded = with_engine(
             opened(verb, run, device, precision_for(engine, precision), others, verify=verify), engine, files
         )
+        if words and verb.reads_texts(loaded) and (names := [word for word in words if is_file(word)]):
+            several = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            print(
+                f"'{names[0]}'{several}: a name of a file is read as a text; --input FILE reads the lines of a file",
+                file=sys.stderr,
+            )
         if threads is not None:
             loaded.translator.threads = threads
         with ExitStack() as stack:
@@ -176,6 +182,14 @@ def aligned_files(verb: Verb, aligned: Sequence[Path | None], words: Sequence[st
     if not all(aligned) or words or file:
         raise ConfigError(f"give {names} together, without {verb.unit} or --input")
     return tuple(aligned)
+
+
+def is_file(word: str) -> bool:
+    """Whether a word of a command line names a file that is there."""
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # no name that a file could have
+        return False
 
 
 def check_inputs(verb: Verb, words: Sequence[str] | None, file: object) -> None:

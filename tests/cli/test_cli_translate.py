@@ -33,6 +33,13 @@ def test_arguments_file_and_standard_input_agree(cli, trained, loaded, tmp_path,
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == wanted
 
 
+def test_a_name_of_a_file_in_the_place_of_a_text_is_said(cli, trained, tmp_path):
+    (tmp_path / "in.txt").write_text("the cat sees\n", encoding="utf-8")
+    found = cli("translate", trained, tmp_path / "in.txt", tmp_path / "in.txt", "the cat " * 2000)
+    assert f"'{tmp_path / 'in.txt'}' and 1 more: a name of a file is read as a text; --input FILE reads" in found.err
+    assert "--input" not in cli("translate", trained, "the cat sees").err
+
+
 def test_precision_is_an_option(cli, refused, trained):
     def best(*options):
         return json.loads(cli("translate", trained, "the cat sees", "--json", *options).out)["translations"][0]

@@ -51,8 +51,6 @@ class OfTexts(Verb[Request, Result]):
 
     def unknown_words(self, run: "Run", texts: str | Sequence[str]) -> tuple[str, ...] | None:
         """The words of a text, or of several, that the run does not know, each once."""
-        if not run.task.has_tokenizer:
-            return None
         several = (texts,) if isinstance(texts, str) else texts
         return tuple(dict.fromkeys(word for text in several for word in run.task.unknown_words(run, text))) or None
 
@@ -109,20 +107,23 @@ class Classify(OfTexts[ClassifyRequest, Classified]):
 
     def together(self, run: "Run", asked: Sequence[Asked], gone: Callable[[Asked], bool]) -> list[Classified]:
         classifier, top = run.classifier(), asked[0].request.top
-        items = [one.item for one in asked]
+        items, of_texts = [one.item for one in asked], self.reads_texts(run)
         return [
             Classified(
                 input=classifier.shown(item),
                 classes=tuple(choices[:top]),
                 named=classifier.named,
-                unknown=self.unknown_words(run, item),
-                truncated=(run.task.has_tokenizer and run.encoder.framer.too_long(item)) or None,
+                unknown=self.unknown_words(run, item) if of_texts else None,
+                truncated=(of_texts and run.encoder.framer.too_long(item)) or None,
             )
             for item, choices in zip(items, classifier.classify(items), strict=True)
         ]
 
     def shortened(self, result: Classified) -> bool:
         return bool(result.truncated)
+
+    def reads_texts(self, run: "Run") -> bool:
+        return not run.classifier().named
 
     def inputs(self, run: "Run", words: Iterable[str], file: "Path | None") -> Iterator[Any]:
         classifier = run.classifier()

@@ -296,6 +296,10 @@ class Verb(Generic[Request, Result]):
         """Whether this run does it: that may depend on what its model offers, and not only on its task."""
         return self.name in run.task.methods
 
+    def reads_texts(self, run: "Run") -> bool:
+        """Whether its inputs are texts themselves, not names of files that hold them."""
+        return not self.reads_files
+
     def served(self, run: "Run") -> bool:
         """Whether it can be asked for over HTTP too."""
         return self.offered(run)
