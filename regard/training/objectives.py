@@ -194,11 +194,16 @@ class LanguageModelling:
         return Loss(total, batch.count, {"nll": plain})
 
 
+MIXED_DTYPES = "Mismatch dtype between input and weight"
+"""What newer torch warns of where the weights of an RMSNorm stay in float32 beside inputs that do not, as is meant."""
+
+
 def precision_context(device: torch.device | str, precision: torch.dtype) -> AbstractContextManager:
     if precision == torch.float32:
         return nullcontext()
-    # Weights of an RMSNorm stay in float32 beside inputs that do not: newer torch warns of what is meant to be so.
-    warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
+    # Once, since each change of the filters makes Python repeat warnings that it has shown.
+    if all(getattr(message, "pattern", message) != MIXED_DTYPES for _, message, *_ in warnings.filters):
+        warnings.filterwarnings("ignore", message=MIXED_DTYPES)
     return torch.autocast(torch.device(device).type, precision)
 
 

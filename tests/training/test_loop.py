@@ -1,4 +1,5 @@
 import math
+import warnings
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from training_toys import tiny
 from regard.nn.batch import Pairs, Tokens
 from regard.training.config import TrainConfig
 from regard.training.loop import clip_gradients, fit, seed_step, train_step, validate
-from regard.training.objectives import Loss, SequenceToSequence
+from regard.training.objectives import Loss, SequenceToSequence, precision_context
 from regard.training.optim import ExponentialAverage, make_optimizer, mean_weights
 from regard.training.schedule import learning_rate
 
@@ -98,6 +99,15 @@ def test_bfloat16_beside_norms_in_float32_warns_of_nothing():
     finally:
         torch.set_warn_always(False)
     assert math.isfinite(float(step.loss))
+
+
+def test_training_in_bfloat16_repeats_no_warning_that_was_shown():
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            with precision_context("cpu", torch.bfloat16):
+                warnings.warn("said once", stacklevel=1)
+    assert [str(one.message) for one in shown] == ["said once"]
 
 
 def test_dropout_depends_on_the_seed_and_the_step_alone():
