@@ -32,6 +32,16 @@ def _cpp_compilers() -> list[str]:
 
 
 @contextmanager
+def own_threads() -> Iterator[None]:
+    """What a run sets the number of torch's threads to is set back in the end, for the process may go on to do more."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     """Ask torch for kernels whose results do not vary from run to run, and put its own choice back at the end.
 

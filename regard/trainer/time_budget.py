@@ -44,6 +44,9 @@ CHECKS, LATE, EARLY, SETTLED = 20, 0.03, 0.05, 0.7
 end, three times as much at first, when what updates will take is still a guess, before it makes fewer updates; by
 what share early before it makes more; and after what share of its updates there are no more, as the rate has fallen."""
 
+SAVINGS = 2
+"""How many times the seconds of a checkpoint another number of updates must win, for which one is saved."""
+
 FAR_LONGER = 3.0
 """By how many times the minutes that recipes were measured with a budget is exceeded before that is said."""
 
@@ -51,10 +54,14 @@ SAMPLED = 8
 """How many validation batches are timed at the least, and how many the loss of a validation is of at the least."""
 
 LEAST_UPDATES, LEAST_SHARE, MOST_SECONDS, MOST_TIMES = 3, 0.015, 7.5, 4
-"""Updates are timed to turn minutes into updates: so many at the least, for this share of the minutes and at the most
-so long, until two stretches on end took the same within `SAME`, as the first updates load and compile what later ones
-have; or so many times as long."""
+"""Updates are timed to turn minutes into updates: so many at the least, on a CPU one, for this share of the minutes and
+at the most so long, until two stretches on end took the same within `SAME`, as the first updates load and compile what
+later ones have; or so many times as long."""
 SAME = 0.15
+
+FAR_SLOWER = 3.0
+"""How many times as long as with one thread an update with several takes where these wait for one another, so that no
+more need to be timed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,22 +95,31 @@ def batches_to_time(batches: Iterable[Any]) -> tuple[list[Any], int]:
     return kept, count
 
 
-def seconds_per_update(steps: Iterator[Step], seconds: float, processes: Processes) -> float:
-    """What an update takes, once updates have come to take the same; timed for some times as many seconds."""
-    update, began = _stretch(steps, seconds, processes), time.perf_counter()
+def seconds_per_update(
+    steps: Iterator[Step], seconds: float, processes: Processes, *, least: int, most: float = math.inf
+) -> float:
+    """What an update takes, once updates have come to take the same; timed for some times as many seconds.
+
+    Stretches have so many updates at the `least`. A second update that takes longer than `most` is enough.
+    """
+    if most < math.inf:
+        _stretch(steps, 0.0, processes, 1)
+        if (second := _stretch(steps, 0.0, processes, 1)) > most:
+            return second
+    update, began = _stretch(steps, seconds, processes, least), time.perf_counter()
     while True:
-        before, update = update, _stretch(steps, seconds, processes)
+        before, update = update, _stretch(steps, seconds, processes, least)
         late = time.perf_counter() - began > MOST_TIMES * seconds
         if _first_says(processes, late or abs(update / before - 1) < SAME):
             return update
 
 
-def _stretch(steps: Iterator[Step], seconds: float, processes: Processes) -> float:
+def _stretch(steps: Iterator[Step], seconds: float, processes: Processes, least: int) -> float:
     """What an update takes, of those of so many seconds."""
     began, made = time.perf_counter(), 0
     while True:
         step, made = next(steps), made + 1
-        if _first_says(processes, made >= LEAST_UPDATES and time.perf_counter() - began > seconds):
+        if _first_says(processes, made >= least and time.perf_counter() - began > seconds):
             float(step.loss)  # a GPU has done it only when someone has read it
             return (time.perf_counter() - began) / made
 
@@ -129,8 +145,13 @@ def steps_for(plan: Plan, seconds: float, timing: Timing) -> tuple[int, str]:
     """How many updates to make in the seconds that are left of the budget, and a sentence that says why."""
     rate, epoch = timing.update, timing.epoch
     afford, validating = _afforded(seconds * (1 - RESERVED), seconds, timing, plan.validates_every)
-    steps = int(min(afford, most_updates(plan, epoch)))
+    steps = int(min(max(1, afford), most_updates(plan, epoch)))
     said = f"{updates_in_words(steps)}, {steps / epoch:.1f} epochs"
+    if afford < 1:
+        return 1, (
+            f"1 update: the minutes are used up before training, as an update takes {1000 * rate:.1f} ms and a "
+            f"validation {timing.validation:.1f} s here; give more than --minutes {plan.minutes:g}"
+        )
     took = f"{1000 * rate:.1f} ms per update"
     took += f", {validating:.0f} s of validation" if timing.validation else ""
     if steps < afford:
@@ -155,8 +176,8 @@ def _afforded(available: float, seconds: float, timing: Timing, every: int | Non
     """How many updates fit into the seconds that are available of these, and what is left for validations."""
     if every is None:
         validating = validations_for(seconds, timing.validation) * timing.validation
-        return max(1, int((available - validating) / timing.update)), validating
-    steps = max(1, int((available - timing.validation) / (timing.update + timing.validation / every)))
+        return max(0, int((available - validating) / timing.update)), validating
+    steps = max(0, int((available - timing.validation) / (timing.update + timing.validation / every)))
     return steps, math.ceil(steps / every) * timing.validation
 
 
@@ -202,6 +223,8 @@ class TimeBudget:
     validated: bool = False
     every: int | None = None
     """Updates between validations, where that was given: how many there are then follows from the updates."""
+    saving: float = 0.0
+    """Seconds of the last checkpoint that was waited for, as one is where the number of updates changes."""
     update: float = 0.0
     """What an update took, of late more than long ago."""
     paused: float = 0.0
@@ -231,7 +254,7 @@ class TimeBudget:
             return options.steps
         took = spent / (number - seen)
         self.update = took if not self.update else 0.75 * self.update + 0.25 * took
-        left, each = self.left() - RESERVED * self.seconds, self.update
+        left, each = self.left() - max(RESERVED * self.seconds, self.saving), self.update
         if self.every is None:
             left -= self._validating(number, options)
         else:
@@ -241,7 +264,9 @@ class TimeBudget:
             self.most, self.doubled = 2 * self.most, True
         steps = int(min(self.most, number + max(1, int(left / each))))
         difference = (steps - options.steps) * self.update / self.seconds
-        late, early = difference < -LATE * (3 - 2 * done), difference > EARLY and done < SETTLED
+        change = SAVINGS * self.saving / self.seconds
+        late = difference < -max(LATE * (3 - 2 * done), change)
+        early = difference > max(EARLY, change) and done < SETTLED
         return steps if late or early or (self.doubled and steps > options.steps) else options.steps
 
     def _validating(self, number: int, options: TrainConfig) -> float:
@@ -296,7 +321,7 @@ class Minutes:
         As many validations as there may be are begun with: the first, early on, shows how many are paid for.
         """
         assert self.plan is not None
-        left = max(1.0, self.budget.left())
+        left = max(0.0, self.budget.left())
         steps, why = steps_for(self.plan, left, timing)
         long = timing.validation > VALIDATING * left
         self.updates = why
@@ -336,7 +361,8 @@ class Minutes:
         """Why there are to be fewer or more updates."""
         if self.budget.doubled and not fewer:
             return "the validation loss has not risen, so the data may be read twice as often"
-        took = f"{1000 * self.budget.update:.1f} ms"
-        if (self.budget.update > self.timed) == fewer:
+        took, times = f"{1000 * self.budget.update:.1f} ms", self.budget.update / self.timed
+        if times > 1 + LATE if fewer else times < 1 - LATE:
             return f"updates are {'slower' if fewer else 'faster'} than timed ({took})"
-        return f"an update takes {took} and a validation {self.budget.validation:.1f} s"
+        saving = f", a checkpoint {self.budget.saving:.1f} s" * (self.budget.saving > 0)
+        return f"an update takes {took}{saving} and a validation {self.budget.validation:.1f} s"

@@ -33,7 +33,7 @@ from regard.tasks.config import RunConfig, overridden
 from regard.tasks.planning import Plan
 from regard.tasks.run import Run, choose_device, load, load_config, packs
 from regard.tasks.spec import Prepared, Report, Silence, warn
-from regard.trainer.machine import check_machine
+from regard.trainer.machine import check_machine, own_threads
 from regard.trainer.trackers import Reports, Tracked, reporting
 from regard.trainer.training_request import TrainingRequest, ready
 from regard.trainer.training_run import Stopped, TrainingRun, how_to_go_on
@@ -119,7 +119,7 @@ def _where(out: str | Path | None, directory: str | Path | None) -> Path:
 @contextmanager
 def _together(config: RunConfig, directory: Path) -> Iterator[Processes]:
     """The processes that train together, of which a failure is said once, with how to go on."""
-    with said_once():
+    with said_once(), own_threads():
         try:
             with joined(choose_device(config.train.device), config.train.process_timeout) as processes:
                 yield processes

@@ -32,6 +32,8 @@ from regard.trainer.initialize import initialize_model
 from regard.trainer.machine import deterministic_algorithms, stop_signals
 from regard.trainer.throughput import Throughput
 from regard.trainer.time_budget import (
+    FAR_SLOWER,
+    LEAST_UPDATES,
     SAMPLED,
     Minutes,
     TimeBudget,
@@ -185,18 +187,10 @@ class TrainingRun:
         """
         self.report.say("timing some updates")
         weights = {name: local(value).detach().to("cpu", copy=True) for name, value in weights_of(self.model).items()}
-        threads = torch.get_num_threads()
         seconds = seconds_to_time(minutes)
-        update, epoch = self._timed_updates(seconds)
         free = self.processes.world == 1 and "train.threads" not in asked and not self.config.train.threads
-        if free and self.device.type == "cpu" and threads > 1:
-            torch.set_num_threads(1)
-            alone, _ = self._timed_updates(seconds)
-            if alone < update:
-                self._decide("threads", 1, f"one thread is faster here than {threads}")
-                update = alone
-            else:
-                torch.set_num_threads(threads)
+        several = free and self.device.type == "cpu" and torch.get_num_threads() > 1
+        update, epoch = self._timed_threads(seconds) if several else self._timed_updates(seconds)
         if "train.validate_share" not in asked:
             self._validate_on_a_part(seconds_to_validate(minutes))
         validation = self._timed_validation()
@@ -211,13 +205,28 @@ class TrainingRun:
         self.throughput = Throughput()
         return Timing(update=update, epoch=epoch, validation=validation)
 
-    def _timed_updates(self, seconds: float) -> tuple[float, float]:
-        """Seconds of an update, and the updates of an epoch."""
+    def _timed_threads(self, seconds: float) -> tuple[float, float]:
+        """Seconds of an update with all threads or with one, whichever is faster, and the updates of an epoch."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        alone, epoch = self._timed_updates(seconds)
+        torch.set_num_threads(threads)
+        together, _ = self._timed_updates(seconds, most=FAR_SLOWER * alone)
+        if together <= alone:
+            return together, epoch
+        torch.set_num_threads(1)
+        self._decide("threads", 1, f"one thread is faster here than {threads}")
+        return alone, epoch
+
+    def _timed_updates(self, seconds: float, most: float = math.inf) -> tuple[float, float]:
+        """Seconds of an update, timed no longer where one takes more than the `most`, and the updates of an epoch."""
         options = self.config.train
         stream = self._stream(Position())
         with closing(stream), deterministic_algorithms(options.deterministic):
             steps = self._fitted(stream, lambda number: 0.0)
-            return seconds_per_update(steps, seconds, self.processes), stream.batches() / options.accumulate
+            least = 1 if self.device.type == "cpu" else LEAST_UPDATES
+            update = seconds_per_update(steps, seconds, self.processes, least=least, most=most)
+            return update, stream.batches() / options.accumulate
 
     def _fitted(
         self,
@@ -540,15 +549,14 @@ class TrainingRun:
             self._tell(step, {**self._values(step), **self.throughput.read()})
         better = False
         if step.number % options.validate_every == 0 or step.number == options.steps:
-            batches = self.prepared.validation()
-            better = batches is not None and self._note_validation(self._validate(batches), log)
+            better = self._validate_now(log)
         if step.number % options.save_every == 0 or self._done() or (better and options.choose == "best"):
             self._check_finite(step)
             self._save(must=self._done())
         if self.minutes is not None and not self._done() and self.minutes.budget.due(step.number, options.steps):
-            self._keep_to(self.minutes, step)
+            self._keep_to(self.minutes, step, log)
 
-    def _keep_to(self, minutes: Minutes, step: Step) -> None:
+    def _keep_to(self, minutes: Minutes, step: Step, log: "Log | NoLog") -> None:
         """Make fewer updates where they have become slow, or more where they are faster than when they were timed.
 
         What has been saved by then is what the new number goes on from, so a run that is stopped later resumes exactly.
@@ -561,8 +569,12 @@ class TrainingRun:
             return
         self._check_finite(step)
         before, after = self.config.train, RunConfig.of(told)
+        if step.number // after.train.validate_every > step.number // before.validate_every:
+            self._validate_now(log)  # else the next validation would be passed over
+        began = time.monotonic()
         if not self.processes.from_first(self._save(wait=True) and self._written(CONFIG, after)):
             return
+        minutes.budget.saving = time.monotonic() - began
         self.config = self.prepared.config = after
         self.checkpointer = replace(self.checkpointer, options=after.train, settings=after.to_mapping())
         self.rails.lasts(after.train)
@@ -583,6 +595,11 @@ class TrainingRun:
             self._warn(f"{error}; training goes on for {self.config.train.steps:,} updates")
             return False
         return True
+
+    def _validate_now(self, log: "Log | NoLog") -> bool:
+        """Validate, where there is something to validate on; whether it was the best so far."""
+        batches = self.prepared.validation()
+        return batches is not None and self._note_validation(self._validate(batches), log)
 
     def _note_validation(self, values: dict[str, float], log: "Log | NoLog") -> bool:
         """Note a validation; whether it is the best so far."""

@@ -21,6 +21,10 @@ NOT_FALLING = 0.99
 WORSE, RISES = 1.02, 3
 """How much worse than the best a validation is, and how many are on end, where a training overfits."""
 
+FEW_LOSSES, FEW_OUTPUTS = 20, 50
+"""Updates before which a model has learnt too little for its loss, and for the length of what it writes, to say
+anything."""
+
 CUT = 0.05
 PADDING, WAITING = 0.5, 0.4
 UNKNOWN = 0.03
@@ -92,7 +96,7 @@ class GuardRails:
             )
         begin = max(self._options.warmup_steps, 0.25 * self._options.steps)
         later = [loss for at, loss in self._losses if at > begin]
-        if len(self._losses) >= 2 * self._window and len(later) >= self._window:
+        if step >= FEW_LOSSES and len(self._losses) >= 2 * self._window and len(later) >= self._window:
             # Medians, which one loss that leaps does not move.
             first = median(loss for _, loss in self._losses[: self._window])
             last = median(later[-self._window :])
@@ -130,7 +134,8 @@ class GuardRails:
                 )
             )
         written = int(values.get("outputs", self._options.validate_sentences))
-        if written and step > 0.5 * self._options.steps and values.get("cut", 0) > CUT * written:
+        late = step >= FEW_OUTPUTS and step > 0.5 * self._options.steps
+        if written and late and values.get("cut", 0) > CUT * written:
             found.append(
                 Caution(
                     "outputs cut",

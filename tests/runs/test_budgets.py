@@ -137,7 +137,7 @@ def test_a_large_validation_set_is_read_in_part_and_that_is_frozen(files, tmp_pa
     )
     told = Told()
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: False)
-    monkeypatch.setattr(training_run, "seconds_per_update", lambda steps, seconds, processes: 0.1)
+    monkeypatch.setattr(training_run, "seconds_per_update", lambda steps, seconds, processes, **limits: 0.1)
     run = regard.train(plan, tmp_path / "run", told)
     count = len([*run.config.kind.prepare(run.config, run.directory, Told(), new=False)[1].validation()])
     assert count > 4 * time_budget.SAMPLED
@@ -182,10 +182,10 @@ def test_streams_whose_state_is_carried_are_validated_whole():
 
 def test_the_plan_of_a_run_says_what_the_run_changed_by_itself(files, tmp_path, monkeypatch):
     (tmp_path / "long.tsv").write_text("".join(f"go x{n}\t{'W ' * 60}x{n}\n" for n in range(100)))
-    times = iter([0.2, 0.1])
+    times = iter([0.1, 0.2])
     before = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds: (next(times), 10.0))
+    monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds, **most: (next(times), 10.0))
     monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (10, "10 updates"))
     monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 6 if number >= 3 else options.steps)
     monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
@@ -208,6 +208,26 @@ def test_the_plan_of_a_run_says_what_the_run_changed_by_itself(files, tmp_path, 
     assert "| `train.log_every` | `1` | as asked |" in page
     assert page.count("At update 3: ") == 1
     assert page.count("`train.threads`") == 1
+
+
+def test_a_validation_is_not_passed_over_where_the_number_of_updates_changes(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(time_budget, "steps_for", lambda plan, seconds, timing: (20, "20 updates"))
+    monkeypatch.setattr(TimeBudget, "steps", lambda self, number, options: 16 if number >= 9 else options.steps)
+    monkeypatch.setattr(TimeBudget, "validations", lambda self, options: 2)
+    monkeypatch.setattr(TimeBudget, "due", lambda self, number, steps: True)
+    run = regard.train(planned(files, *PAIRS, minutes=0.05), tmp_path / "run")
+    validated = [one["step"] for one in read_log(run.directory / "log.jsonl") if one["kind"] == "validation"]
+    assert validated == [9, 16], "one every 10 updates became one every 8, of which the first was over"
+
+
+def test_the_threads_of_a_run_are_its_own(files, tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        regard.train(planned(files, *PAIRS, "train.steps=2"), tmp_path / "run")  # with train.threads=1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_of_many_labels_a_plan_shows_the_beginning(files):

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 from planning_toys import (
     CPU,
     GPU,
@@ -12,8 +13,10 @@ from planning_toys import (
     write_every_kind,
 )
 
-from regard.trainer.time_budget import TimeBudget, Timing, steps_for, validations_for
+from regard.trainer.time_budget import TimeBudget, Timing, seconds_per_update, steps_for, validations_for
 from regard.training.config import TrainConfig
+from regard.training.loop import Step
+from regard.training.processes import ONE
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +144,50 @@ def test_the_first_validation_shows_how_many_are_paid_for():
     assert found == {0.5: 10, 0.8: 10, 1.0: 6, 5.0: 2}
     budget.validation = 1.0
     assert budget.validations(TrainConfig(steps=1000, validate_every=500)) == 6
+
+
+def one_after_the_other(monkeypatch, *seconds):
+    """Updates that take these seconds, by a clock that they alone move."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def updates():
+        for one in seconds:
+            now[0] += one
+            yield Step(0, torch.tensor(1.0), torch.tensor(1.0), 1, 0.1)
+
+    return updates()
+
+
+def test_updates_are_timed_until_two_stretches_took_the_same(monkeypatch):
+    updates = one_after_the_other(monkeypatch, 9.0, 2.0, 2.0, 2.0, 2.0)
+    assert seconds_per_update(updates, 1.0, ONE, least=1) == 2.0
+    assert next(updates, None) is not None, "the first loads what later ones have"
+    assert seconds_per_update(one_after_the_other(monkeypatch, *[2.0] * 6), 1.0, ONE, least=3) == 2.0
+
+
+def test_threads_that_wait_for_one_another_are_timed_by_two_updates(monkeypatch):
+    slow = one_after_the_other(monkeypatch, 9.0, 9.0, 9.0)
+    assert seconds_per_update(slow, 1.0, ONE, least=1, most=3.0) == 9.0
+    assert len([*slow]) == 1
+    once = one_after_the_other(monkeypatch, 9.0, 1.0, 1.0, 1.0)
+    assert seconds_per_update(once, 0.5, ONE, least=1, most=3.0) == 1.0, "the first starts threads"
+
+
+def test_minutes_that_are_used_up_before_training_are_said(files):
+    plan = planned(files, "pairs.tsv", minutes=0.01)
+    steps, why = steps_for(plan, 0.0, Timing(update=0.2, epoch=100, validation=3.0))
+    assert (steps, why) == (
+        1,
+        "1 update: the minutes are used up before training, as an update takes 200.0 ms and a validation 3.0 s here; "
+        "give more than --minutes 0.01",
+    )
+    assert steps_for(plan, 1.0, Timing(update=0.2, epoch=100))[0] == 4
+
+
+def test_updates_are_made_fewer_only_where_that_wins_more_time_than_the_checkpoint_takes(monkeypatch):
+    def made(saving):
+        return course(lambda number: 0.1, 120, monkeypatch, seconds=11.5, validation_of=lambda n: 0.0, saving=saving)[0]
+
+    assert made(0.0) < 115
+    assert made(1.0) == 120, "12 s rather than 11.5 s"

@@ -135,6 +135,17 @@ def test_each_is_said_above_its_bound_and_not_below(kind, below, above, options)
     assert said(above, **options) == [kind]
 
 
+@pytest.mark.parametrize(("kind", "updates"), [("loss not falling", 20), ("outputs cut", 50)])
+def test_of_so_few_updates_that_nothing_is_learnt_it_is_not_said(kind, updates):
+    def kinds(steps):
+        cut = {"loss": 7.0, "cut": 90.0, "outputs": 100.0}
+        records = [*training([7.0] * steps, every=1), ("validation", steps, cut)]
+        return said(records, steps=steps, log_every=1)
+
+    assert kind not in kinds(updates - 1)
+    assert kind in kinds(updates)
+
+
 def test_a_loss_that_leaps_once_is_falling():
     losses = [8.0 - 0.02 * number for number in range(40)]
     for place in range(3, 40):
