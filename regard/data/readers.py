@@ -402,8 +402,9 @@ def _split_parts(path: Path, share: float, held_out: bool) -> Iterator[DocumentP
             before, after = "", part.text
         elif done + len(before) > limit:
             place = before.find("\n", int(limit - done)) + 1
-            if not place and len(before) > UNBROKEN:
-                place = before.find(" ", int(limit - done)) + 1
+            ends = part.last and not before[place:].strip()  # with the line, of which nothing is left
+            if (not place or ends) and len(before) > UNBROKEN:
+                place = before.find(" ", int(limit - done)) + 1 or place
             before, after = (before[:place], before[place:]) if place else (before, "")
         done += len(part.text)
         text = after if held_out else before

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,6 +107,15 @@ def this_machine(device: str = "auto") -> Machine:
     return Machine(gpu=torch.cuda.get_device_name(chosen), cores=cores, compiles=compiles)
 
 
+MOST_TOKENS = 1024
+"""Of a text, by plan: attention to longer ones would take most of the time; `data.max_len` asks for them."""
+
+
+def room_for(longest: Iterable[int]) -> int:
+    """The limit that leaves room for texts of so many tokens, with a beginning and an end."""
+    return min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A setting, what it is to be, and why."""
@@ -170,6 +179,8 @@ class Choices:
     most_epochs: float | int = math.inf
     more_epochs: bool = False
     unused_parts: tuple[str, ...] = ()
+    longest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of pairs, the tokens of the longest source and target at the most, about, by the kind of tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)

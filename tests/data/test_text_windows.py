@@ -262,3 +262,14 @@ def test_text_is_tokenised_in_processes_and_after_a_kill_to_the_same_bytes(tmp_p
     assert again.ids.tolist() == whole.ids.tolist()
     assert (again.counts, again.parts) == (whole.counts, whole.parts)
     assert said[0].startswith("going on after the ")
+
+
+@pytest.mark.parametrize("breaks", ["", "\n", "\n\n"])
+def test_of_one_long_line_the_end_is_held_out_from_a_space_on(tmp_path, breaks):
+    text = " ".join(f"word{number}" for number in range(4000)) + breaks
+    (tmp_path / "line.txt").write_text(text, encoding="utf-8")
+    documents = Documents.of([tmp_path / "line.txt"])
+    rest, end = ("".join(documents.split(0.1, held_out).texts()) for held_out in (False, True))
+    assert rest + end == text
+    assert 0.09 * len(text) < len(end) < 0.11 * len(text)
+    assert end.startswith("word")

@@ -54,7 +54,7 @@ def test_what_is_timed_has_validation_and_average_in_it_and_tells_no_outputs(fil
     with suppress(RegardError):  # nothing was trained that could be loaded
         regard.train(plan, tmp_path / "run", told)
     assert len(validated) == 1
-    assert len(averaged) >= 6
+    assert len(averaged) >= 2
     assert not any("reference" in line or "cut at" in line for line in told.lines)
 
 
@@ -63,7 +63,7 @@ def test_updates_are_timed_until_they_take_the_same(files, tmp_path, monkeypatch
 
     def slow_at_first(self, step):
         made.append(step)
-        now[0] += 10.0 if len(made) < 3 else 0.1
+        now[0] += 10.0 if len(made) < 2 else 0.1
 
     monkeypatch.setattr(ExponentialAverage, "update", slow_at_first)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
@@ -80,8 +80,8 @@ def test_updates_are_timed_until_they_take_the_same(files, tmp_path, monkeypatch
 def test_one_thread_is_taken_where_several_wait_for_one_another(files, tmp_path, monkeypatch, alone, threads):
     before = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    times = iter([0.2, alone])
-    monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds: (next(times), 10.0))
+    times = iter([alone, 0.2])
+    monkeypatch.setattr(TrainingRun, "_timed_updates", lambda self, seconds, **most: (next(times), 10.0))
     monkeypatch.setattr(TrainingRun, "go", lambda self: None)
     overrides = [one for one in SHORT[1:] if not one.startswith("train.threads")]
     try:

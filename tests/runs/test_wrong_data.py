@@ -9,6 +9,7 @@ from PIL import Image
 from planning_toys import CPU, image_folders, planned, write_every_kind
 
 import regard
+from regard.errors import DataError
 
 KANJI, KANA = [chr(0x4E00 + number) for number in range(300)], [chr(0x3042 + number) for number in range(60)]
 
@@ -96,3 +97,19 @@ def test_kanji_and_kana_are_one_script(tmp_path):
     texts += [text[::-1] for text in texts]
     (tmp_path / "text.txt").write_text("\n".join(texts), encoding="utf-8")
     assert not any(one.kind == "mixed scripts" for one in planned(tmp_path, "text.txt").findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("pairs.tsv", "a b c d\te f g h i\n", "all pairs have one source"),
+        ("films.tsv", "".join(f"a film number {n}\tgood\n" for n in range(60)), "every label is 'good'"),
+        ("plain.txt", "one short line\n", "the text is one line of 15 characters, of which no end is held out"),
+    ],
+)
+def test_data_that_no_run_can_be_made_on_is_refused_by_its_plan(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=said):
+        planned(
+            tmp_path, name, overrides=["task=classification", "data.text=1", "data.label=2"] * (name == "films.tsv")
+        )

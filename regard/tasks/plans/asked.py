@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from regard.tasks.planning import Choices, Decision
+from regard.tasks.planning import Choices, Decision, room_for
 
 ADAMW, MUON = (2e-3, 0.65), (4e-3, 0.5)
 """A usual rate at a width of 128, and the power of the width by which it falls."""
@@ -16,7 +16,10 @@ def following(chosen: Choices, asked: Mapping[str, Any]) -> Choices:
     decided = {one.name: one for one in chosen.decisions}
     planned = {name: one.value for name, one in decided.items()}
     changed: dict[str, Decision | None] = {}
-    for found in (_tokenizer(planned, asked), _room(planned, asked), _width(planned, asked), _rate(planned, asked)):
+    lengths = _lengths(chosen, planned, asked)
+    reach = lengths["data.max_len"].value if lengths else asked.get("data.max_len")
+    room = _room(planned, reach, "with the tokenizer as asked" if lengths else "as asked")
+    for found in (_tokenizer(planned, asked), lengths, room, _width(planned, asked), _rate(planned, asked)):
         changed |= {name: one for name, one in found.items() if name not in asked}
     kept = [changed.pop(name, one) for name, one in decided.items()]
     return replace(chosen, decisions=tuple(one for one in (*kept, *changed.values()) if one is not None))
@@ -36,15 +39,33 @@ def _tokenizer(planned: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str
     return found
 
 
-def _room(planned: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Decision | None]:
-    """A model and batches with room for texts as long as asked."""
-    reach = asked.get("data.max_len")
+def _lengths(chosen: Choices, planned: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Decision]:
+    """Room for the longest text as it is cut by the tokenizers that were asked for."""
+    if "data.max_len" not in planned or "data.max_len" in asked:
+        return {}
+    sides = ("tokenizer.source_kind", "tokenizer.target_kind")
+    if not {"tokenizer.kind", *sides} & {*asked}:
+        return {}
+    usual = asked.get("tokenizer.kind")
+    kinds = [asked.get(side) or usual or planned.get(side) or planned.get("tokenizer.kind") for side in sides]
+    if any(kind not in chosen.longest for kind in kinds):
+        return {}
+    longest = [chosen.longest[str(kind)][side] for side, kind in enumerate(kinds)]
+    reach, long = room_for(longest), f"has about {max(longest):,} tokens, with the tokenizer as asked"
+    why = f"room for the longest text, which {long}"
+    if max(longest) > reach:
+        why = f"the longest text {long}: those of more than {reach:,} are left out, and counted"
+    return {"data.max_len": Decision("data.max_len", reach, why)}
+
+
+def _room(planned: Mapping[str, Any], reach: object, why: str) -> dict[str, Decision | None]:
+    """A model and batches with room for texts as long as asked, or as the tokenizer that was asked for makes them."""
     if not isinstance(reach, int):
         return {}
     found: dict[str, Decision | None] = {}
     for name, least in (("model.max_len", reach), ("train.batch_tokens", 2 * reach + 8)):
         if isinstance(planned.get(name), int) and planned[name] < least:
-            found[name] = Decision(name, least, f"room for texts of data.max_len={reach}, as asked")
+            found[name] = Decision(name, least, f"room for texts of data.max_len={reach}, {why}")
     return found
 
 

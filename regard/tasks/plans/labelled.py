@@ -21,6 +21,7 @@ from regard.data.labelled_texts import (
     names_words,
     word_cells,
 )
+from regard.errors import DataError
 from regard.metrics.classification_metrics import marks_entities
 from regard.tasks.corpora import PARTS
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between, r_drop_why
@@ -206,6 +207,11 @@ def _flat(item: Any) -> tuple[tuple[str, ...], str]:
 
 def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject | None, *, head: str) -> Choices:
     """From a pre-trained encoder what `bert-tune` does, from nothing a small one with much dropout."""
+    if head == "classes" and len(found.labels) == 1:
+        raise DataError(
+            f"every label is '{next(iter(found.labels))}': there is nothing to tell apart; give texts with other "
+            f"labels too, or name the column of labels, as --set data.label=3"
+        )
     gpu = machine.gpu is not None
     decide = Decisions()
     if not found.valid_rows:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from regard.config import JsonObject
 from regard.data.formats import LANGUAGES, lines
@@ -10,7 +11,7 @@ from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
 from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
-from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between, r_drop_why
+from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between, r_drop_why, room_for
 from regard.tasks.plans.columns import DataColumn, all_columns, columns, label_column, plain, regression, tabular
 from regard.tasks.plans.labelled import recognise_tags
 from regard.text.config import SPECIALS, Kind
@@ -183,8 +184,6 @@ FEW_RULES = Recipe(
     measured=False,
 )
 
-MOST_TOKENS = 1024
-"""Of a text, by plan: attention to longer ones would take most of the time; `data.max_len` asks for them."""
 SWAPS, MOST_SWAPPED = 16, 500_000
 """In how many ways words that can take each other's place are exchanged, at most: about as often as little data is
 read; and how many pairs that may come to, each of which is written and tokenised before training."""
@@ -313,13 +312,18 @@ def side_kind(side: SideStatistics) -> tuple[Kind, str]:
 
 
 def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None) -> Choices:
+    if found.sources < 2 and not found.valid_rows:
+        raise DataError(
+            "all pairs have one source, so none is left to train on once it is held out to validate on: give more "
+            "pairs, or others to validate on with --valid"
+        )
     source, target = found.source, found.target
     kinds = (source_kind, _), (target_kind, _) = side_kind(source), side_kind(target)
     symbols = "bpe" not in (source_kind, target_kind)
     size = found.words if not symbols else _tokens(source, source_kind, found) + _tokens(target, target_kind, found)
     chosen, origin = between(_recipes(found, machine, symbols), size, "tokens" if symbols else "words")
     longest = _longest(found, 0, source_kind), _longest(found, 1, target_kind)
-    reach = min(MOST_TOKENS, max(64, 2 ** math.ceil(math.log2(max(longest) + 2))))
+    reach = room_for(longest)
     decide, facts = Decisions(), [_described(found)]
     if not found.valid_rows:
         share = held_out_share(found.rows)
@@ -348,7 +352,8 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
         facts.append(f"pairs of more than the {reads:,} tokens that the run to start from reads are left out")
     _training(decide, chosen, origin, sum(min(length, reach) for length in longest) + 8, fresh=base is None)
     _usual(decide, machine, exact=target.closed, rule=found.rule)
-    return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=_epochs(size))
+    cut = {kind: (_longest(found, 0, kind), _longest(found, 1, kind)) for kind in get_args(Kind)}
+    return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=_epochs(size), longest=cut)
 
 
 def _described(found: PairStatistics) -> str:

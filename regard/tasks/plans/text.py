@@ -9,7 +9,7 @@ from regard.config import JsonObject
 from regard.data.file_names import inner_suffix
 from regard.data.images.image_files import SUFFIXES as IMAGES
 from regard.data.inspection import TextStatistics, inspect_text
-from regard.data.readers import SUFFIXES, Documents
+from regard.data.readers import SUFFIXES, UNBROKEN, Documents
 from regard.errors import DataError
 from regard.tasks.corpora import TextData
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
@@ -128,6 +128,11 @@ def _held_out(decide: Decisions, found: TextStatistics) -> None:
     """What to validate on of text for which nothing is given."""
     share = 0.1 if found.characters < SPELT else 0.02
     none = "no validation text was given"
+    if found.lines < 2 and found.documents == found.files == 1 and found.characters <= UNBROKEN:
+        raise DataError(
+            f"the text is one line of {found.characters:,} characters, of which no end is held out to validate on: "
+            f"give more text, or text to validate on with --valid"
+        )
     many = share * found.files >= FILES and found.longest <= 0.1 * found.characters
     short = found.files > 1 and found.lines < FEW_LINES * found.documents and found.longest <= 0.5 * found.characters
     if many or short:
