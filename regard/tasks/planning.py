@@ -483,9 +483,20 @@ def _of_machine(chosen: Choices, machine: Machine, asked: str | None) -> Choices
 def _names(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     if isinstance(given, str | Path):
         return (str(given),)
-    if not isinstance(given, Sequence):
-        raise DataError(f"data to plan for must be names of files or folders, not {given!r:.60}")
-    return tuple(map(str, given))
+    if not isinstance(given, Sequence) or not all(isinstance(one, str | Path) for one in given):
+        raise DataError(
+            f"data to plan for must be names of files or folders, not {given!r:.60}; for rows, "
+            f"regard.train(data=rows, out=...) plans a run and trains it"
+        )
+    names = tuple(map(str, given))
+    if (text := next(filter(_like_text, names), None)) and not any(map(is_there, names)):
+        raise DataError(f"no such file or folder: {text!r:.60}; names of files or folders are wanted, not texts")
+    return names
+
+
+def _like_text(name: str) -> bool:
+    """Whether what should be a name is rather a sentence."""
+    return len(name.split()) > 3 or "\n" in name
 
 
 def _base(start: str | Path | None) -> JsonObject | None:
@@ -500,7 +511,9 @@ def _base(start: str | Path | None) -> JsonObject | None:
 def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any]) -> tuple[str, Recognised]:
     """The task that data is for, and how it is to be read: the surest, or the one that was asked for."""
     if not files:
-        raise ConfigError("no training data: give --data with your files or folders")
+        raise ConfigError(
+            "no training data: name your files or folders, after --data or as the first argument of regard.plan"
+        )
     paths = [file for path in matching_all(files) for file in ((path.is_dir() and tables_in(path)) or [path])]
     refuse_foreign(paths, as_text=wanted is not None)
     if wanted is not None:
