@@ -184,6 +184,10 @@ WRONG_PLANS = {
     "['absent.tsv'], valid=[('a', 'b')]": ("must be names of files or folders, not [('a', 'b')]; ", ROWS),
     "['She is a student.', 'Yes.']": ("no such file or folder: 'She is a student.'; names of files or folders are",),
     "['train.en', 'train.fr']": ("no such file or folder: train.en",),
+    "'mine.tsv', minutes='5'": ("minutes='5' must be a number",),
+    "'mine.tsv', minutes=True": ("minutes=True must be a number",),
+    "'mine.tsv', minutes=float('nan')": ("minutes=nan must be above 0 and finite",),
+    "'mine.tsv', minutes=10**400": ("must be above 0 and finite",),
     "[]": ("no training data: name your files or folders, after --data or as the first argument of regard.plan",),
 }
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -362,8 +363,7 @@ def plan(
 
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
-    if minutes is not None and not 0 < 60.0 * minutes < math.inf:
-        raise ConfigError(f"minutes={minutes} must be above 0 and finite")
+    _check_minutes(minutes)
     overrides, extra = settings.listed(overrides), settings.sections(**(extra or {}))
     given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
@@ -478,6 +478,15 @@ def _of_machine(chosen: Choices, machine: Machine, asked: str | None) -> Choices
         return chosen
     why = "this CPU multiplies bfloat16 five times as fast as float32, and an update needs no more precision"
     return replace(chosen, decisions=(*chosen.decisions, Decision("train.muon_precision", "bfloat16", why)))
+
+
+def _check_minutes(minutes: float | int | None) -> None:
+    if minutes is None:
+        return
+    if isinstance(minutes, bool) or not isinstance(minutes, Real):
+        raise ConfigError(f"minutes={minutes!r} must be a number")
+    if not 0 < minutes < sys.float_info.max / 60:  # nor what is not a number
+        raise ConfigError(f"minutes={minutes} must be above 0 and finite")
 
 
 def _names(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
