@@ -454,7 +454,8 @@ def _shorter(chosen: Choices, section: Mapping[str, Any]) -> Iterator[Finding]:
     asked, room = section.get("data.max_len", section.get("max_len")), "room for the longest text"
     planned = next((one for one in chosen.decisions if one.name == "data.max_len" and one.why.startswith(room)), None)
     if planned is not None and isinstance(asked, int) and asked < planned.value:
-        line = f"data.max_len={asked}, as asked, may leave out many texts: {planned.why.removeprefix('room for ')}"
+        longest = planned.why.removeprefix("room for ").replace(", which has", " has")
+        line = f"data.max_len={asked}, as asked, may leave out many texts: {longest}"
         yield Finding("texts left out", line)
 
 
