@@ -347,7 +347,9 @@ def _of_validation(
         found.append(
             Finding(
                 "swapped validation",
-                "validation has source and target the other way round: give its files in the other order",
+                "validation has source and target the other way round: give its two files in the other order; of a "
+                "table write the columns in the order of the training data, or give both headers and name their "
+                "columns with data.source and data.target",
             )
         )
     elif line := other_distribution([pair[0] for _, pair in kept.items], statistics.source, "validation sources"):
