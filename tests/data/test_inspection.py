@@ -177,6 +177,28 @@ def test_swapped_validation_is_told_what_to_do_with_files_and_with_a_table(tmp_p
     assert "swapped validation" not in kinds(plan)
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "there is 1 row: too few"), (20, "there are 20 rows: too few")])
+def test_one_row_is_counted_as_one(count, said):
+    for found in (inspect_pairs(clean(count)), inspect_labelled(labelled(count))):
+        assert any(one.line.startswith(said) for one in found.findings)
+
+
+def test_a_share_of_one_row_is_of_a_row():
+    (line,) = [one.line for one in inspect_labelled([((" ",), "good")]).findings if one.kind == "empty text"]
+    assert line.startswith("1 of 1 row (100 %)")
+
+
+def test_pairs_of_texts_are_shown_as_classify_shows_them():
+    spaced = [((f"{source} ", target), ("no", "yes")[number % 2]) for number, (source, target) in enumerate(clean(400))]
+    rows = [(("the  end", "la fin"), "no"), *spaced, (("the  end", "la fin"), "yes"), *spaced[:99]]
+    found = {one.kind: one.line for one in inspect_labelled([rows[0], *rows]).findings}
+    assert found["repeated texts"].endswith(
+        "are a text that was there before, with the same label; first in row 2: 'the  end ||| la fin'"
+    )
+    for kind in ("contradicting labels", "spaces"):
+        assert found[kind].endswith("'the  end ||| la fin'")
+
+
 def labelled(count=400):
     return [((source,), ("good", "bad")[number % 2]) for number, (source, _) in enumerate(clean(count))]
 
