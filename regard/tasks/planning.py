@@ -22,7 +22,7 @@ from regard.data.file_names import is_there, matching_all
 from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
-from regard.tasks.config import RunConfig, make_config
+from regard.tasks.config import RunConfig, check_data_names, make_config
 from regard.tasks.plans.folders import Parts, listed, parts_in, tables_in
 from regard.tasks.plans.refused import described, refuse_foreign
 from regard.tasks.spec import TASKS, Report, field_names, warn
@@ -386,6 +386,7 @@ def plan(
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)
+    check_data_names(task, own)
     statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
     chosen = _of_model(task.plan(statistics, machine, base), given.get("model", {}).get("name"))
     chosen = following(_of_machine(chosen, machine, given.get("train", {}).get("optimizer")), settings.by_name(given))
