@@ -102,13 +102,29 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 
 def nearest(word: str, known: Iterable[str], where: str = "") -> str:
-    """`"; did you mean 'x'?"` for the known name nearest to `word`, or the whole list when none is near.
+    """`"; did you mean 'x'?"` for the known names nearest to `word`, or the whole list when none is near.
 
-    `where` is what stands before a name, so that the one proposed can be given as it is.
+    After a name that is nearly spelt so come up to three of which `word` is a part, or the initials of the parts: of
+    `layers` that is `encoder_layers`, of `lr` it is `learning_rate`. `where` is what stands before a name, so that the
+    one proposed can be given as it is.
     """
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean '{where}{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    close = (
+        difflib.get_close_matches(word, known, n=1, cutoff=0.85)
+        or _by_parts(word, known)
+        or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    )
+    if not close:
+        return f"; known: {', '.join(known)}"
+    *more, last = [f"'{where}{name}'" for name in close]
+    return f"; did you mean {', '.join(more)}{' or ' * bool(more)}{last}?"
+
+
+def _by_parts(word: str, known: Iterable[str]) -> list[str]:
+    """The names of which `word` is a part or the initials of the parts; none where they are too many to tell."""
+    parts = {name: name.replace(".", "_").split("_") for name in known}
+    found = [name for name, own in parts.items() if word in own or word == "".join(part[:1] for part in own)]
+    return found if len(word) > 1 and len(found) <= 3 else []
 
 
 def check_at_least(settings: object, least: int, *names: str, where: str = "") -> None:

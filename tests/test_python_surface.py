@@ -175,6 +175,39 @@ def test_values_of_other_kinds_are_mistakes_too(run, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+ROWS = "for rows, regard.train(data=rows, out=...) plans a run and trains it"
+WRONG_PLANS = {
+    "[('a b', 'c d')] * 9": ("must be names of files or folders, not [('a b', 'c d'), ", ROWS),
+    "[['a b', 'c d']] * 9": ("must be names of files or folders, not [['a b', 'c d'], ", ROWS),
+    "[{'en': 'a', 'fr': 'b'}]": ("must be names of files or folders, not [{'en': 'a', 'fr': 'b'}]; ", ROWS),
+    "{'en': ['a'], 'fr': ['b']}": ("must be names of files or folders, not {'en': ['a'], 'fr': ['b']}; ", ROWS),
+    "['absent.tsv'], valid=[('a', 'b')]": ("must be names of files or folders, not [('a', 'b')]; ", ROWS),
+    "['She is a student.', 'Yes.']": ("no such file or folder: 'She is a student.'; names of files or folders are",),
+    "['train.en', 'train.fr']": ("no such file or folder: train.en",),
+    "'mine.tsv', minutes='5'": ("minutes='5' must be a number",),
+    "'mine.tsv', minutes=True": ("minutes=True must be a number",),
+    "'mine.tsv', minutes=float('nan')": ("minutes=nan must be above 0 and finite",),
+    "'mine.tsv', minutes=10**400": ("must be above 0 and finite",),
+    "[]": ("no training data: name your files or folders, after --data or as the first argument of regard.plan",),
+}
+
+
+@pytest.fixture(scope="module")
+def said_of_plans(tmp_path_factory):
+    """In a process of its own, as above: what is said of each wrong argument."""
+    tries = "".join(
+        f"try:\n regard.plan({given})\nexcept regard.RegardError as error:\n print(error)\n" for given in WRONG_PLANS
+    )
+    command, folder = [sys.executable, "-c", f"import regard\n{tries}"], tmp_path_factory.mktemp("plans")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=_path())
+    return dict(zip(WRONG_PLANS, done.stdout.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("given", WRONG_PLANS)
+def test_what_cannot_be_planned_for_is_said_with_what_to_give(said_of_plans, given):
+    assert [part for part in WRONG_PLANS[given] if part not in said_of_plans[given]] == []
+
+
 def test_a_dict_of_columns_is_a_table_and_no_settings(tmp_path):
     settings = {**SMALL, "overrides": ["data.max_len=64"]}
     found = regard.train("tiny", data={"en": ENGLISH * 6, "fr": FRENCH * 6}, out=tmp_path / "run", **settings)

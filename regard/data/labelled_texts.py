@@ -3,9 +3,9 @@
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -258,36 +258,56 @@ def tagged(path: Path, keys: Keys) -> Iterator[Tagged]:
             if words and tags:
                 yield _sentence([*zip(words, tags, strict=True)], f"{path}, row {number}")
         return
-    for number, sentence in _word_lines(path):
+    for number, sentence in _word_lines(lines(path), format_of(path)):
         for line, cells in enumerate(sentence, number):
             if len(cells) < 2:
                 raise DataError(f"{path}, line {line} is no word and tag: {cells[0][:40]}")
         yield _sentence([(cells[0], cells[-1]) for cells in sentence], f"{path}, sentence from line {number}")
 
 
-def untagged(path: Path, keys: Keys) -> Iterator[str | tuple[str, ...]]:
-    """The sentences of a file for tagging, whether or not it has tags: of a plain file its lines, of a TSV or CSV the
-    words, one per line, of JSONL or Parquet lists of words, or texts."""
+def untagged(path: Path, keys: Keys, tags: Container[str] = ()) -> Iterator[str | tuple[str, ...]]:
+    """The sentences of a file for tagging, whether or not it has tags: of a plain file its lines, or the words of lines
+    that end in one of these `tags`; of a TSV or CSV the words, one per line; of JSONL or Parquet lists of words, or
+    texts."""
     format = format_of(path)
-    if format == "lines":
-        yield from lines(path)
-    elif format in ("jsonl", "parquet"):
+    if format in ("jsonl", "parquet"):
         for number, (words,) in _records(path, Columns((keys.text,), ("data.text",))):
             if isinstance(words, list) and all(isinstance(word, str) for word in words):
                 yield tuple(whole_characters(word, f"{path}, row {number}: a word") for word in words)
             else:
                 yield _text(words, keys.text, path, number)
+        return
+    found = lines(path)
+    first = list(islice(found, _FIRST))  # read once, as what is named may be a pipe
+    texts = chain(first, found)
+    if format == "lines" and not _end_in_tags(first, tags):
+        yield from texts
     else:
-        yield from (tuple(cells[0] for cells in sentence) for _, sentence in _word_lines(path))
+        yield from (tuple(cells[0] for cells in sentence) for _, sentence in _word_lines(texts, format))
 
 
-def _word_lines(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+_FIRST = 100
+"""Lines by which a file of words with tags is told from one of sentences."""
+
+
+def _end_in_tags(texts: Sequence[str], tags: Container[str]) -> bool:
+    """Whether lines are words with their tags: each has two cells or more, and most end in one of these tags.
+
+    Marks are no tags here, though some sets have them: sentences end in marks too.
+    """
+    cells = [word_cells(text, "lines") for text in texts if text.strip()]
+    cells = [row for row in cells[names_words(cells[0]) :] if row[0] != DOCUMENT] if cells else []
+    ends = sum(row[-1] in tags and any(map(str.isalnum, row[-1])) for row in cells)
+    return len(cells) > 1 and all(len(row) > 1 for row in cells) and ends > 0.5 * len(cells)
+
+
+def _word_lines(texts: Iterable[str], format: Format) -> Iterator[tuple[int, list[list[str]]]]:
     """The lines of each sentence, up to a blank one, as cells, with the number of the first: tabs or commas lie between
     cells, or else spaces."""
-    for filled, numbered in groupby(enumerate(lines(path), 1), lambda numbered: bool(numbered[1].strip())):
+    for filled, numbered in groupby(enumerate(texts, 1), lambda numbered: bool(numbered[1].strip())):
         if filled:
-            numbers, texts = zip(*numbered, strict=True)
-            sentence = [word_cells(text, format_of(path)) for text in texts]
+            numbers, kept = zip(*numbered, strict=True)
+            sentence = [word_cells(text, format) for text in kept]
             named = numbers[0] == 1 and names_words(sentence[0])
             sentence = sentence[named:]
             if sentence and not (len(sentence) == 1 and sentence[0][0] == DOCUMENT):

@@ -74,7 +74,8 @@ class TextClassifier:
         if not self.pairs:
             return list(words)
         if len(words) % 2:
-            raise DataError(f"this run classifies pairs: {len(words)} texts cannot be taken two at a time")
+            texts = f"{len(words)} text" + "s" * (len(words) != 1)
+            raise DataError(f"this run classifies pairs: {texts} cannot be taken two at a time")
         return list(zip(words[::2], words[1::2], strict=True))
 
     def file(self, path: Path) -> Iterator[TextOrPair]:

@@ -1,7 +1,7 @@
 """A run's settings: what data, which tokenizer, which model, how to train it and how to decode with it."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -75,10 +75,7 @@ class RunConfig:
         data = mapping.pop("data", None) or {}
         if not isinstance(data, Mapping):
             raise ConfigError(f"data={data!r} must be a table of settings")
-        for name in data:
-            if name not in field_names(task.data) and (others := [one.name for one in _with_setting(name)]):
-                applies = f"it is for {', '.join(others)}"
-                raise ConfigError(f"data.{name} does not apply to task='{task.name}': {applies}")
+        check_data_names(task, data)
         config = settings.from_mapping(cls, mapping)
         return replace(config, data=settings.from_mapping(task.data, data, "data"))
 
@@ -113,9 +110,18 @@ class RunConfig:
         kind, _ = self.architecture()
         own = {key: value for key, value in self.model.items() if key != "name"}
         check_sizes(own)
+        self._refuse_of_other_models(kind, own)
         config = settings.from_mapping(kind, own, "model")
         check_table(config)
         return config
+
+    def _refuse_of_other_models(self, kind: type, own: Mapping[str, Any]) -> None:
+        """Refuse a setting that this model has not and others have."""
+        known = field_names(kind)
+        for name in own:
+            if name not in known and any(name in field_names(other) for other, _ in MODELS.values()):
+                model = self.model.get("name")
+                raise ConfigError(f"model.{name} does not apply to model '{model}'{nearest(name, known, 'model.')}")
 
     def architecture(self) -> tuple[type, type]:
         return MODELS.named(self.model.get("name"))
@@ -297,6 +303,13 @@ def _in_a_section(setting: str) -> str:
         choices = " or ".join(f"{section}.{setting}" for section in sections)
         raise ConfigError(f"'{setting}' names no section; did you mean {choices}?")
     return setting
+
+
+def check_data_names(task: Task, names: Iterable[str]) -> None:
+    """Refuse settings of `[data]` that this task has not and others have."""
+    for name in names:
+        if name not in field_names(task.data) and (others := [one.name for one in _with_setting(name)]):
+            raise ConfigError(f"data.{name} does not apply to task='{task.name}': it is for {', '.join(others)}")
 
 
 def _with_setting(name: str) -> list[Task]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from regard.data.file_names import is_there, matching_all
 from regard.data.inspection import Finding
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
-from regard.tasks.config import RunConfig, make_config
+from regard.tasks.config import RunConfig, check_data_names, make_config
 from regard.tasks.plans.folders import Parts, listed, parts_in, tables_in
 from regard.tasks.plans.refused import described, refuse_foreign
 from regard.tasks.spec import TASKS, Report, field_names, warn
@@ -373,8 +374,7 @@ def plan(
 
     began = time.monotonic()
     files = {"train": _names(data), "valid": _names(valid), "test": _names(test)}
-    if minutes is not None and not 0 < 60.0 * minutes < math.inf:
-        raise ConfigError(f"minutes={minutes} must be above 0 and finite")
+    _check_minutes(minutes)
     overrides, extra = settings.listed(overrides), settings.sections(**(extra or {}))
     given = settings.override(extra, overrides)
     section: JsonObject = dict(given.get("data") or {})
@@ -397,6 +397,7 @@ def plan(
     task = TASKS.named(name)
     own: JsonObject = {**found.data, **section, **{part: list(names) for part, names in files.items() if names}}
     base = _base(start)
+    check_data_names(task, own)
     statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
     chosen = _of_model(task.plan(statistics, machine, base), given.get("model", {}).get("name"))
     chosen = following(_of_machine(chosen, machine, given.get("train", {}).get("optimizer")), settings.by_name(given))
@@ -465,7 +466,8 @@ def _shorter(chosen: Choices, section: Mapping[str, Any]) -> Iterator[Finding]:
     asked, room = section.get("data.max_len", section.get("max_len")), "room for the longest text"
     planned = next((one for one in chosen.decisions if one.name == "data.max_len" and one.why.startswith(room)), None)
     if planned is not None and isinstance(asked, int) and asked < planned.value:
-        line = f"data.max_len={asked}, as asked, may leave out many texts: {planned.why.removeprefix('room for ')}"
+        longest = planned.why.removeprefix("room for ").replace(", which has", " has")
+        line = f"data.max_len={asked}, as asked, may leave out many texts: {longest}"
         yield Finding("texts left out", line)
 
 
@@ -491,12 +493,32 @@ def _of_machine(chosen: Choices, machine: Machine, asked: str | None) -> Choices
     return replace(chosen, decisions=(*chosen.decisions, Decision("train.muon_precision", "bfloat16", why)))
 
 
+def _check_minutes(minutes: float | int | None) -> None:
+    if minutes is None:
+        return
+    if isinstance(minutes, bool) or not isinstance(minutes, Real):
+        raise ConfigError(f"minutes={minutes!r} must be a number")
+    if not 0 < minutes < sys.float_info.max / 60:  # nor what is not a number
+        raise ConfigError(f"minutes={minutes} must be above 0 and finite")
+
+
 def _names(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     if isinstance(given, str | Path):
         return (str(given),)
-    if not isinstance(given, Sequence):
-        raise DataError(f"data to plan for must be names of files or folders, not {given!r:.60}")
-    return tuple(map(str, given))
+    if not isinstance(given, Sequence) or not all(isinstance(one, str | Path) for one in given):
+        raise DataError(
+            f"data to plan for must be names of files or folders, not {given!r:.60}; for rows, "
+            f"regard.train(data=rows, out=...) plans a run and trains it"
+        )
+    names = tuple(map(str, given))
+    if (text := next(filter(_like_text, names), None)) and not any(map(is_there, names)):
+        raise DataError(f"no such file or folder: {text!r:.60}; names of files or folders are wanted, not texts")
+    return names
+
+
+def _like_text(name: str) -> bool:
+    """Whether what should be a name is rather a sentence."""
+    return len(name.split()) > 3 or "\n" in name
 
 
 def _base(start: str | Path | None) -> JsonObject | None:
@@ -511,7 +533,9 @@ def _base(start: str | Path | None) -> JsonObject | None:
 def _recognised(files: Sequence[str], wanted: str | None, data: Mapping[str, Any]) -> tuple[str, Recognised]:
     """The task that data is for, and how it is to be read: the surest, or the one that was asked for."""
     if not files:
-        raise ConfigError("no training data: give --data with your files or folders")
+        raise ConfigError(
+            "no training data: name your files or folders, after --data or as the first argument of regard.plan"
+        )
     paths = [file for path in matching_all(files) for file in ((path.is_dir() and tables_in(path)) or [path])]
     refuse_foreign(paths, as_text=wanted is not None)
     if wanted is not None:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+import regard
 from regard.data.inspection import EvenSample, inspect_labelled, inspect_pairs, inspect_text, side_statistics
 from regard.data.readers import Documents, PairList, SplitPairs, is_held_out
 from regard.errors import DataError
@@ -161,6 +162,41 @@ def test_a_header_of_several_words_or_above_numbers_gets_its_line(rows):
 )
 def test_wrong_validation_pairs_get_their_line(kind, valid):
     assert kind in kinds(inspect_pairs(clean(), valid))
+
+
+def test_swapped_validation_is_told_what_to_do_with_files_and_with_a_table(tmp_path):
+    pairs, other = clean(), clean(200, seed=2)
+    swapped = [(target, source) for source, target in other]
+    (said,) = [one.line for one in inspect_pairs(pairs, swapped).findings if one.kind == "swapped validation"]
+    assert "give its two files in the other order" in said
+    assert "of a table write the columns in the order of the training data, or give both headers" in said
+    for name, rows in (("train.tsv", [("one", "two"), *pairs]), ("valid.tsv", [("two", "one"), *swapped])):
+        (tmp_path / name).write_text("".join(f"{first}\t{second}\n" for first, second in rows), encoding="utf-8")
+    named = ("data.source=one", "data.target=two")
+    plan = regard.plan(tmp_path / "train.tsv", valid=tmp_path / "valid.tsv", overrides=named)
+    assert "swapped validation" not in kinds(plan)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "there is 1 row: too few"), (20, "there are 20 rows: too few")])
+def test_one_row_is_counted_as_one(count, said):
+    for found in (inspect_pairs(clean(count)), inspect_labelled(labelled(count))):
+        assert any(one.line.startswith(said) for one in found.findings)
+
+
+def test_a_share_of_one_row_is_of_a_row():
+    (line,) = [one.line for one in inspect_labelled([((" ",), "good")]).findings if one.kind == "empty text"]
+    assert line.startswith("1 of 1 row (100 %)")
+
+
+def test_pairs_of_texts_are_shown_as_classify_shows_them():
+    spaced = [((f"{source} ", target), ("no", "yes")[number % 2]) for number, (source, target) in enumerate(clean(400))]
+    rows = [(("the  end", "la fin"), "no"), *spaced, (("the  end", "la fin"), "yes"), *spaced[:99]]
+    found = {one.kind: one.line for one in inspect_labelled([rows[0], *rows]).findings}
+    assert found["repeated texts"].endswith(
+        "are a text that was there before, with the same label; first in row 2: 'the  end ||| la fin'"
+    )
+    for kind in ("contradicting labels", "spaces"):
+        assert found[kind].endswith("'the  end ||| la fin'")
 
 
 def labelled(count=400):

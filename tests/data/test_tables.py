@@ -246,6 +246,21 @@ def test_sentences_are_read_with_or_without_their_tags(tmp_path):
     assert list(untagged(write(tmp_path / "a.txt", "A b\nc\n"), keys)) == ["A b", "c"]
 
 
+@pytest.mark.parametrize("name", ["a.conll", "a.txt"])
+@pytest.mark.parametrize("content", ["A X\nb Y\n\nc X\n. .\n", "word tag\n-DOCSTART- O\n\nA p X\nb p Y\n\nc\tX\n. .\n"])
+def test_words_with_tags_that_are_known_are_read_without_them_whatever_the_files_name(tmp_path, name, content):
+    path = write(tmp_path / name, content)
+    words = [item.words for item in tagged(path, Keys())]
+    assert words[-2:] == [("A", "b"), ("c", ".")]
+    assert list(untagged(path, Keys(), ("X", "Y", "."))) == words
+
+
+@pytest.mark.parametrize("texts", [["b X"], ["A .", "b ."], ["A X", "b"], ["see A", "see B", "see X"]])
+def test_sentences_are_read_as_such_though_some_end_like_a_tag(tmp_path, texts):
+    path = write(tmp_path / "a.txt", "\n".join(texts) + "\n")
+    assert list(untagged(path, Keys(), ("X", "Y", "."))) == texts
+
+
 def test_texts_with_labels_are_not_taken_for_words_with_tags(tmp_path):
     path = write(tmp_path / "a.tsv", "a fine film\t1\na dull one\t0\nbad\t0\n")
     with pytest.raises(DataError, match=r"'a fine film' is a text, not a word.*task='classification'"):

@@ -284,6 +284,8 @@ def test_a_family_takes_every_kind_of_positions_or_says_why_not(preset, kind):
     if family in ("transformer", "gpt", "bert") and (family, kind) not in NORMED_AWAY:
         assert make_config(None, preset, [f"model.positions={kind}"]).model["positions"] == kind
         return
-    reason = f"positions='{kind}' adds the same number" if family == "bert" else "unknown setting 'model.positions'"
+    reason = (
+        f"positions='{kind}' adds the same number" if family == "bert" else "model.positions does not apply to model"
+    )
     with pytest.raises(ConfigError, match=reason):
         make_config(None, preset, [f"model.positions={kind}"])

@@ -173,8 +173,9 @@ def test_pairs_are_classified_from_random_weights(files, tmp_path, capsys):
     assert run.config.model["labels"] == ["0", "1"]
     assert main(["classify", str(run.directory), "the sun", "the sea", "a", "b", "--device", "cpu"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert main(["classify", str(run.directory), "the sun", "the sea", "a"]) == 2
-    assert "two at a time" in capsys.readouterr().err
+    for texts, count in ((["the sun", "the sea", "a"], "3 texts"), (["the sun"], "1 text")):
+        assert main(["classify", str(run.directory), *texts]) == 2
+        assert f"pairs: {count} cannot be taken two at a time" in capsys.readouterr().err
     (tmp_path / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
     assert main(["classify", str(run.directory), "-i", str(tmp_path / "pairs.tsv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["input"] == "a ||| b"

@@ -68,10 +68,12 @@ def test_classify_reads_what_evaluate_reads(files, runs, cli, tmp_path):
         assert cli("classify", run, "--input", path).out == wanted.out
 
 
-def test_tag_and_answer_read_what_evaluate_reads(files, runs, cli):
+def test_tag_and_answer_read_what_evaluate_reads(files, runs, cli, tmp_path):
     found = cli("tag", runs["bert-tag"], "--input", files / "valid-tags.tsv")
     words = [line.split("\t")[0] for line in (files / "valid-tags.tsv").read_text().splitlines()]
     assert [line.split("\t")[0] for line in found.out.splitlines()][: len(words)] == words
+    (tmp_path / "valid.conll").write_text((files / "valid-tags.tsv").read_text().replace("\t", " "))
+    assert cli("tag", runs["bert-tag"], "--input", tmp_path / "valid.conll").out == found.out
     found = cli("answer", runs["bert-answer"], "--input", files / "valid-asked.jsonl", "--json")
     asked = [json.loads(line) for line in (files / "valid-asked.jsonl").read_text().splitlines()]
     assert [json.loads(line)["question"] for line in found.out.splitlines()] == [row["question"] for row in asked]

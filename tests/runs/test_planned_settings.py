@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -435,6 +436,20 @@ def test_what_is_asked_for_is_no_decision(files):
         planned(files, "pairs.tsv", overrides=["train.steps=7"], minutes=1)
     with pytest.raises(ConfigError, match="minutes=0 must be above 0"):
         planned(files, "pairs.tsv", minutes=0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("data.held_out_by=file", "data.held_out_by does not apply to task='translation': it is for language, "),
+        ("model.head=tags", "model.head does not apply to model 'transformer'; did you mean 'model.heads'?"),
+        ("model.widht=64", "unknown setting 'model.widht'; did you mean 'model.width'?"),
+        ("data.max_length=64", "unknown setting 'data.max_length'; did you mean 'data.max_len'?"),
+    ],
+)
+def test_settings_of_other_tasks_and_models_are_not_called_unknown(files, setting, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        planned(files, "pairs.tsv", overrides=[setting])
 
 
 def test_another_model_than_the_planned_one_keeps_what_it_has_settings_for(files):

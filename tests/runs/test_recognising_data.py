@@ -264,6 +264,13 @@ def test_images_without_classes_are_refused_with_how_they_should_stand(tmp_path)
         regard.plan(tmp_path, machine=CPU)
 
 
+@pytest.mark.parametrize("parts", [(), ("train", "test")])
+def test_images_of_one_class_are_refused_with_its_name(tmp_path, parts):
+    image_folders(tmp_path, {(f"{part}/cat", number): number for part in parts or "." for number in range(3)})
+    with pytest.raises(DataError, match="here is one class only, 'cat', where at least two are wanted"):
+        regard.plan(tmp_path, machine=CPU)
+
+
 def test_rows_of_a_table_with_an_unnamed_index_are_trained_on_without_its_header(tmp_path):
     rows, _, _ = SHAPES["pandas-labels.csv"]
     (tmp_path / "pandas.csv").write_text("".join(f"{row}\n" for row in rows))

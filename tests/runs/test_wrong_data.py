@@ -87,7 +87,7 @@ def test_copies_of_images_to_train_on_are_not_validated_on(tmp_path):
 def test_a_limit_below_the_longest_text_is_said(files):
     plan = planned(files, "pairs.tsv", overrides=["data.max_len=5"])
     (said,) = [one.line for one in plan.findings if one.kind == "texts left out"]
-    assert said == "data.max_len=5, as asked, may leave out many texts: the longest text, which has 9 words"
+    assert said == "data.max_len=5, as asked, may leave out many texts: the longest text has 9 words"
     assert not any(one.kind == "texts left out" for one in planned(files, "pairs.tsv").findings)
 
 

@@ -60,7 +60,15 @@ class OddRows:
 
 
 def share(count: int, total: int) -> str:
-    return f"{count:,} of {total:,} rows ({100 * count / max(1, total):.3g} %)"
+    return f"{count:,} of {counted(total, 'row')} ({100 * count / max(1, total):.3g} %)"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" + "s" * (count != 1)
+
+
+def there_are(count: int, what: str) -> str:
+    return f"there {'is' if count == 1 else 'are'} {counted(count, what)}"
 
 
 def text_findings(rows: Sequence[tuple[int, Any]], statistics: Any, names: Sequence[str]) -> Iterator[Finding]:

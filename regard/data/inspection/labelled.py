@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from regard.data.inspection.findings import (
@@ -13,6 +13,7 @@ from regard.data.inspection.findings import (
     other_distribution,
     share,
     text_findings,
+    there_are,
 )
 from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics
 from regard.data.readers import folded
@@ -70,7 +71,7 @@ def inspect_labelled(
         first = first or (texts[0], label)
         if len(texts) > 1:
             firsts.add(hash(folded(texts[0])))
-        sample.add((text,))
+        sample.add(texts)
         most_characters = max(most_characters, len(text))
         if text.count(" ") + text.count("\n") >= most_words:
             most_words = max(most_words, len(text.split()))
@@ -81,19 +82,19 @@ def inspect_labelled(
         elif key not in seen:
             seen[key] = label
         elif seen[key] == label:
-            tally.note("repeated texts", sample.count, text)
+            tally.note("repeated texts", sample.count, _shown(texts))
         else:
-            tally.note("contradicting labels", sample.count, text)
+            tally.note("contradicting labels", sample.count, _shown(texts))
     if not (rows := sample.count):
         raise DataError("there is not one labelled text: no row has a text and a label")
-    text = side_statistics([one[0] for _, one in sample.items])
+    text = side_statistics(["\n".join(one) for _, one in sample.items])
     # Words of all rows are counted by their spaces; of texts without, no row has more than characters.
     longest = most_characters if text.unspaced > 0.5 else max(most_words, text.most_words)
     text = replace(text, most_words=longest, most_characters=most_characters)
     statistics = LabelledStatistics(rows=rows, text=text, labels=dict(labels.most_common()))
     said = {
         "empty text": "have no text",
-        "repeated texts": "are a text with a label that were there before",
+        "repeated texts": "are a text that was there before, with the same label",
         "contradicting labels": "are a text that has another label elsewhere: one of the two is wrong",
     }
     findings = [
@@ -101,14 +102,15 @@ def inspect_labelled(
         for kind, what in said.items()
         if tally.count[kind] > {"repeated texts": 0.01, "contradicting labels": 0.0005}.get(kind, 0) * rows
     ]
-    findings += text_findings([(number, one) for number, one in sample.items if one[0].strip()], statistics, ("text",))
+    filled = [(number, (_shown(one),)) for number, one in sample.items if "".join(one).strip()]
+    findings += text_findings(filled, statistics, ("text",))
     findings += _of_labels(labels, rows) if classes else []
     if rows < FEW_TEXTS:
         findings.append(
             Finding(
                 "few rows",
-                f"there are {rows:,} rows: too few to learn much from; some hundreds for each label are a start, and a "
-                f"trained encoder to start from (--from) helps",
+                f"{there_are(rows, 'row')}: too few to learn much from; some hundreds for each label are a start, and "
+                f"a trained encoder to start from (--from) helps",
             )
         )
     if classes and first is not None and labels[first[1]] == 1 < len(labels) and names_column(first[0], text):
@@ -136,6 +138,11 @@ def inspect_labelled(
         test_withheld=withheld,
         findings=tuple(findings),
     )
+
+
+def _shown(texts: Sequence[str]) -> str:
+    """A text, or two as `regard classify` shows them."""
+    return " ||| ".join(texts)
 
 
 def withheld(labels: Iterable[str], known: Container[str]) -> bool:

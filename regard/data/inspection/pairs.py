@@ -18,6 +18,7 @@ from regard.data.inspection.findings import (
     other_distribution,
     share,
     text_findings,
+    there_are,
 )
 from regard.data.inspection.texts import EvenSample, SideStatistics, side_statistics, words_of
 from regard.data.lexical_swaps import Group, find_swaps
@@ -182,7 +183,7 @@ def _of_rows(tally: OddRows, seen: _Seen, rows: int) -> Iterator[Finding]:
             f"remove them unless that is meant; {tally.where('equal sides')}",
         )
     if rows < FEW_PAIRS:
-        yield Finding("few rows", f"there are {rows:,} rows: too few to learn much from; some thousands are a start")
+        yield Finding("few rows", f"{there_are(rows, 'row')}: too few to learn much from; some thousands are a start")
 
 
 def _of_pairs(
@@ -347,7 +348,9 @@ def _of_validation(
         found.append(
             Finding(
                 "swapped validation",
-                "validation has source and target the other way round: give its files in the other order",
+                "validation has source and target the other way round: give its two files in the other order; of a "
+                "table write the columns in the order of the training data, or give both headers and name their "
+                "columns with data.source and data.target",
             )
         )
     elif line := other_distribution([pair[0] for _, pair in kept.items], statistics.source, "validation sources"):

@@ -9,6 +9,7 @@ from typing import Any
 from regard.config import JsonObject
 from regard.data.formats import format_of, lines
 from regard.data.inspection import LabelledStatistics, inspect_labelled
+from regard.data.inspection.findings import counted
 from regard.data.inspection.first_rows import PEEKED
 from regard.data.labelled_texts import (
     TAGS,
@@ -228,7 +229,7 @@ def plan_labelled(found: LabelledStatistics, machine: Machine, base: JsonObject 
     decide.keep_best()
     first = ", ".join(f"{name} {count:,}" for name, count in [*found.labels.items()][:6])
     classes = f": {first}" if head == "classes" else ""
-    facts = (f"{found.rows:,} rows of {found.text.mean_words:.1f} words{classes}",)
+    facts = (f"{counted(found.rows, 'row')} of {found.text.mean_words:.1f} words{classes}",)
     unused = ("test",) if found.test_withheld else ()
     return Choices(decisions=tuple(decide.made), facts=facts, most_epochs=most, more_epochs=True, unused_parts=unused)
 

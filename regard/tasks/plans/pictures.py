@@ -11,6 +11,7 @@ from regard.config import JsonObject
 from regard.data.images import ImageSource
 from regard.data.images.image_files import NAMES, SUFFIXES, copied, parts_of, repeated
 from regard.data.inspection import Finding
+from regard.data.inspection.findings import there_are
 from regard.tasks.planning import Choices, Decisions, Machine, Recipe, Recognised, between
 
 LOOKED_AT = 200
@@ -93,7 +94,7 @@ def image_statistics(train: ImageSource, others: Sequence[ImageSource | None]) -
     if again > 0.01 * count:
         findings.append(Finding("repeated images", f"{again:,} of {count:,} images are copies of others: remove them"))
     if count < FEW_IMAGES:
-        line = f"there are {count:,} images: too few to learn much from; some hundreds of each class are a start"
+        line = f"{there_are(count, 'image')}: too few to learn much from; some hundreds of each class are a start"
         findings.append(Finding("few images", line))
     rare = [name for name, number in labels.items() if number < 5]
     if rare:

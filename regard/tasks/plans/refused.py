@@ -6,6 +6,7 @@ from pathlib import Path
 
 from regard.data.formats import format_of
 from regard.data.images.image_files import SUFFIXES as IMAGES
+from regard.data.images.image_files import parts_of
 from regard.data.inspection.foreign import foreign, unreadable
 from regard.data.readers import SUFFIXES
 from regard.errors import DataError
@@ -83,12 +84,22 @@ def _folder(path: Path) -> str:
     kinds = Counter(file.suffix.lower() or "no suffix" for file in path.rglob("*") if file.is_file())
     listed = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4)) or "no files"
     hint = (
-        "images to classify stand in a folder for each class"
+        f"images to classify stand in a folder for each class{_one_class(path)}"
         if {*kinds} & {*IMAGES}
         else f"of a folder files that end in {', '.join(SUFFIXES)} are read, or tables where all are tables: "
         f"rename the files, or name those to read with --data"
     )
     return f"a folder with {listed}; {hint}{OR_TASK}"
+
+
+def _one_class(path: Path) -> str:
+    """What to say where all images stand in one folder."""
+    folder = path / "train" if parts_of(path) else path
+    images = [file.relative_to(folder) for file in folder.rglob("*") if file.suffix.lower() in IMAGES]
+    names = {file.parts[0] for file in images if len(file.parts) > 1}
+    if len(names) != 1 or not all(len(file.parts) > 1 for file in images):
+        return ""
+    return f", and here is one class only, '{names.pop()}', where at least two are wanted"
 
 
 def _conversations(column: DataColumn) -> bool:

@@ -201,7 +201,7 @@ class TagWords(OfTexts[TagRequest, TaggedText]):
         from regard.data.labelled_texts import untagged
         from regard.tasks.encoder_tasks import keys_of
 
-        return iter(untagged(file, keys_of(run.config)))
+        return iter(untagged(file, keys_of(run.config), run.encoder.model.config.labels))
 
     def show(self, result: TaggedText, display: object = None) -> str:
         return "".join(f"{one.word}\t{one.tag}\t{one.probability:.4f}\n" for one in result.words)
