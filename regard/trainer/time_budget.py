@@ -60,8 +60,8 @@ later ones have; or so many times as long."""
 SAME = 0.15
 
 FAR_SLOWER = 3.0
-"""How many times as long as with one thread an update with several takes where these wait for one another, so that no
-more need to be timed."""
+"""By what factor an update with several threads is slower than one with a single thread where threads wait for one
+another, so that no more need to be timed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -360,7 +360,8 @@ def _described(found: PairStatistics) -> str:
     """What the pairs are like, in a line."""
     rule = "; one target for each source, both in closed notations: a rule" * found.rule
     return (
-        f"{found.rows:,} pair{'s' * (found.rows != 1)}, {found.source.mean_words:.1f} words in and {found.target.mean_words:.1f} out; at most "
+        f"{found.rows:,} pair{'s' * (found.rows != 1)}, {found.source.mean_words:.1f} words in and "
+        f"{found.target.mean_words:.1f} out; at most "
         f"{found.most_words[0]:,} and {found.most_words[1]:,}{rule}"
     )
 
