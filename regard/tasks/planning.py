@@ -20,6 +20,7 @@ from regard import config as settings
 from regard.config import JsonObject
 from regard.data.file_names import is_there, matching_all
 from regard.data.inspection import Finding
+from regard.data.inspection.findings import counted
 from regard.errors import ConfigError, DataError
 from regard.models import MODELS
 from regard.tasks.config import RunConfig, check_data_names, make_config
@@ -180,6 +181,8 @@ class Choices:
     most_epochs: float | int = math.inf
     more_epochs: bool = False
     unused_parts: tuple[str, ...] = ()
+    none_held_out: str = ""
+    """Why nothing of the data can be held out to validate on, where something is to be."""
     longest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Of pairs, the tokens of the longest source and target at the most, about, by the kind of tokenizer."""
 
@@ -400,6 +403,8 @@ def plan(
     check_data_names(task, own)
     statistics = task.statistics(settings.from_mapping(task.data, own, "data"))
     chosen = _of_model(task.plan(statistics, machine, base), given.get("model", {}).get("name"))
+    if chosen.none_held_out and section.get("held_out") != 0:
+        raise DataError(f"{chosen.none_held_out}; give more, or data to validate on with --valid")
     chosen = following(_of_machine(chosen, machine, given.get("train", {}).get("optimizer")), settings.by_name(given))
     own = {key: value for key, value in own.items() if key not in chosen.unused_parts}
     mapping: JsonObject = {"task": name, "data": own, **({"train": {"start_from": str(start)}} if start else {})}
@@ -564,4 +569,4 @@ def _columns(data: Mapping[str, Any]) -> str:
 
 
 def updates_in_words(count: int) -> str:
-    return f"{count:,} update" + "s" * (count != 1)
+    return counted(count, "update")

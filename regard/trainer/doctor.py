@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data.inspection.findings import counted
 from regard.errors import RunError
 from regard.runs.files import MODEL
 from regard.runs.log import NOTE, read_log
@@ -55,8 +56,7 @@ def _facts(directory: Path, config: RunConfig, records: list) -> list[str]:
             best = one if is_better(name, one, highest) else best
             highest = min(highest, reached(name, one))
         facts.append(
-            f"the best of {len(validations)} validation{'s' * (len(validations) != 1)} by {name} is that of step "
-            f"{best['step']:,}: "
+            f"the best of {counted(len(validations), 'validation')} by {name} is that of step {best['step']:,}: "
             f"{abs(reached(name, best)):.4g}; the last has {abs(reached(name, validations[-1])):.4g}"
         )
         if best is not validations[-1] and options.choose == "last" and not options.average_last:

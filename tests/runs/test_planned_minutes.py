@@ -162,7 +162,7 @@ def one_after_the_other(monkeypatch, *seconds):
 def test_updates_are_timed_until_two_stretches_took_the_same(monkeypatch):
     updates = one_after_the_other(monkeypatch, 9.0, 2.0, 2.0, 2.0, 2.0)
     assert seconds_per_update(updates, 1.0, ONE, least=1) == 2.0
-    assert next(updates, None) is not None, "the first loads what later ones have"
+    assert next(updates, None) is not None, "two that took the same are enough"
     assert seconds_per_update(one_after_the_other(monkeypatch, *[2.0] * 6), 1.0, ONE, least=3) == 2.0
 
 

@@ -491,7 +491,6 @@ def test_texts_beyond_what_is_planned_for_are_said_to_be_left_out(files, tmp_pat
         ("pairs.tsv", ["tokenizer.joint=false"], {"model.share": "output"}),
         ("pairs.tsv", ["tokenizer.target_kind=character"], {"tokenizer.joint": False, "model.share": "output"}),
         ("pairs.tsv", ["tokenizer.kind=character"], {"data.max_len": 128}),
-        ("sounds.tsv", ["tokenizer.source_kind=bpe"], {"tokenizer.source_kind": "bpe"}),
         ("pairs.tsv", ["data.max_len=2000"], {"model.max_len": 2000, "train.batch_tokens": 4008}),
         ("rule.tsv", ["model.width=128"], {"model.heads": 4, "model.feed_forward": 256}),
         ("rule.tsv", ["model.width=100"], {"model.heads": 2, "model.feed_forward": 200}),

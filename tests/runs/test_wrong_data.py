@@ -113,3 +113,10 @@ def test_data_that_no_run_can_be_made_on_is_refused_by_its_plan(tmp_path, name, 
         planned(
             tmp_path, name, overrides=["task=classification", "data.text=1", "data.label=2"] * (name == "films.tsv")
         )
+
+
+@pytest.mark.parametrize(("name", "text"), [("pairs.tsv", "a b c d\te f g h i\n"), ("plain.txt", "one short line\n")])
+def test_data_of_which_nothing_can_be_held_out_is_planned_where_nothing_is_to_be(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert planned(tmp_path, name, overrides=["data.held_out=0"]).config.data.held_out == 0
+    assert planned(tmp_path, name, valid=tmp_path / name).config.data.held_out == 0

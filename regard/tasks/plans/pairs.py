@@ -8,6 +8,7 @@ from typing import get_args
 from regard.config import JsonObject
 from regard.data.formats import LANGUAGES, lines
 from regard.data.inspection import PairStatistics, SideStatistics, inspect_pairs
+from regard.data.inspection.findings import counted
 from regard.data.lexical_swaps import describe_swaps
 from regard.errors import DataError
 from regard.tasks.corpora import TranslationData, files_corpus
@@ -312,11 +313,6 @@ def side_kind(side: SideStatistics) -> tuple[Kind, str]:
 
 
 def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None) -> Choices:
-    if found.sources < 2 and not found.valid_rows:
-        raise DataError(
-            "all pairs have one source, so none is left to train on once it is held out to validate on: give more "
-            "pairs, or others to validate on with --valid"
-        )
     source, target = found.source, found.target
     kinds = (source_kind, _), (target_kind, _) = side_kind(source), side_kind(target)
     symbols = "bpe" not in (source_kind, target_kind)
@@ -353,16 +349,22 @@ def plan_pairs(found: PairStatistics, machine: Machine, base: JsonObject | None)
     _training(decide, chosen, origin, sum(min(length, reach) for length in longest) + 8, fresh=base is None)
     _usual(decide, machine, exact=target.closed, rule=found.rule)
     cut = {kind: (_longest(found, 0, kind), _longest(found, 1, kind)) for kind in get_args(Kind)}
-    return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=_epochs(size), longest=cut)
+    none = "all pairs have one source, so none is left to train on once it is held out to validate on"
+    return Choices(
+        decisions=tuple(decide.made),
+        facts=tuple(facts),
+        most_epochs=_epochs(size),
+        none_held_out=none * (found.sources < 2 and not found.valid_rows),
+        longest=cut,
+    )
 
 
 def _described(found: PairStatistics) -> str:
     """What the pairs are like, in a line."""
     rule = "; one target for each source, both in closed notations: a rule" * found.rule
     return (
-        f"{found.rows:,} pair{'s' * (found.rows != 1)}, {found.source.mean_words:.1f} words in and "
-        f"{found.target.mean_words:.1f} out; at most "
-        f"{found.most_words[0]:,} and {found.most_words[1]:,}{rule}"
+        f"{counted(found.rows, 'pair')}, {found.source.mean_words:.1f} words in and {found.target.mean_words:.1f} out; "
+        f"at most {found.most_words[0]:,} and {found.most_words[1]:,}{rule}"
     )
 
 

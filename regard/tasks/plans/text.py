@@ -128,11 +128,6 @@ def _held_out(decide: Decisions, found: TextStatistics) -> None:
     """What to validate on of text for which nothing is given."""
     share = 0.1 if found.characters < SPELT else 0.02
     none = "no validation text was given"
-    if found.lines < 2 and found.documents == found.files == 1 and found.characters <= UNBROKEN:
-        raise DataError(
-            f"the text is one line of {found.characters:,} characters, of which no end is held out to validate on: "
-            f"give more text, or text to validate on with --valid"
-        )
     many = share * found.files >= FILES and found.longest <= 0.1 * found.characters
     short = found.files > 1 and found.lines < FEW_LINES * found.documents and found.longest <= 0.5 * found.characters
     if many or short:
@@ -183,7 +178,14 @@ def plan_text(found: TextStatistics, machine: Machine, base: JsonObject | None) 
     decide("decode.top_k", 40, "no very unlikely tokens")
     decide.compile(machine, blocks=False)
     most = 36.0 if found.characters < 5_000_000 else 24.0
-    return Choices(decisions=tuple(decide.made), facts=tuple(facts), most_epochs=most)
+    unbroken = found.lines < 2 and found.documents == found.files == 1 and found.characters <= UNBROKEN
+    none = f"the text is one line of {found.characters:,} characters, of which no end is held out to validate on"
+    return Choices(
+        decisions=tuple(decide.made),
+        facts=tuple(facts),
+        most_epochs=most,
+        none_held_out=none * (unbroken and not found.valid_lines),
+    )
 
 
 def _tokenizer(decide: Decisions, found: TextStatistics) -> None:
